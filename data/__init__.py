@@ -1,0 +1,1 @@
+"""What the other rooms pass around and keep: traces, prompts, indices, cost profiles; numpy and pyarrow only."""

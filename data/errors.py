@@ -1,0 +1,106 @@
+"""The one exception tree of treewise.
+
+TreewiseError
+├── ParameterError (ValueError)      a setting or argument breaks its rule
+│   └── PolicySpecError              an unknown or malformed policy spec string
+├── PromptError (ValueError)         a prompt file or a prompt that cannot be decoded
+├── PairError                        target, draft and tokenizer do not fit together
+│   ├── TokenMapError                token maps differ; names the first difference
+│   └── ChecksumError                stored bytes are not the bytes that were promised
+├── CacheRollbackError               a model whose cache cannot be rolled back
+├── ModelOutputError                 NaN or infinity in a model's logits
+├── PolicyError                      a policy raised, or answered with NaN or a wrong shape
+├── TraceError                       a trace that cannot be read or used
+│   ├── ShardError                   one shard is corrupted, truncated or foreign
+│   └── CoverageError                a policy may ask for more than the trace holds
+├── SchemaVersionError               stored under another schema version
+├── BundleError                      a policy bundle that does not fit
+├── CostProfileError                 a cost profile that cannot be used
+└── MissingExtraError (ImportError)  an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+
+class TreewiseError(Exception):
+    """Everything that treewise raises on purpose."""
+
+
+class ParameterError(TreewiseError, ValueError):
+    """A setting or argument breaks its rule. The message reads `name must be RULE, got VALUE`."""
+
+
+class PolicySpecError(ParameterError):
+    """A policy spec string that names no registered policy or has malformed settings."""
+
+
+class PromptError(TreewiseError, ValueError):
+    """A prompt file, or a prompt, that cannot be decoded."""
+
+
+class PairError(TreewiseError):
+    """Target, draft and tokenizer do not fit together."""
+
+
+class TokenMapError(PairError):
+    """The token maps of target and draft differ; the message names the first difference."""
+
+
+class ChecksumError(PairError):
+    """Stored bytes are not the bytes that were promised."""
+
+
+class CacheRollbackError(TreewiseError):
+    """A model whose cache cannot be rolled back to the accepted path."""
+
+
+class ModelOutputError(TreewiseError):
+    """NaN or infinity in a model's logits."""
+
+
+class PolicyError(TreewiseError):
+    """A policy raised, or answered with NaN or a wrong shape."""
+
+
+class TraceError(TreewiseError):
+    """A trace that cannot be read, or not be used as asked."""
+
+
+class ShardError(TraceError):
+    """One shard is corrupted, truncated or foreign."""
+
+
+class CoverageError(TraceError):
+    """A policy may ask for more than the trace holds."""
+
+
+class SchemaVersionError(TreewiseError):
+    """Stored under another schema version than this one reads."""
+
+    def __init__(self, what: str, found: object, expected: object, cure: str) -> None:
+        super().__init__(f"{what} has schema version {found!r}, this treewise reads {expected!r}: {cure}")
+        self.found = found
+        self.expected = expected
+
+
+class BundleError(TreewiseError):
+    """A policy bundle whose hash, features or envelope do not fit."""
+
+
+class CostProfileError(TreewiseError):
+    """A cost profile that cannot be used."""
+
+
+class MissingExtraError(TreewiseError, ImportError):
+    """An optional dependency is not installed; the message names the cure."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; install it with `pip install treewise[{extra}]`")
+        self.package = package
+        self.extra = extra
+
+
+def require(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raise `ParameterError("name must be RULE, got VALUE")` unless `condition` holds."""
+    if not condition:
+        raise ParameterError(f"{name} must be {rule}, got {value!r}")

@@ -1,0 +1,120 @@
+"""Prompt sets: JSON Lines files of prompts with an id, a task kind and a split."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from treewise.data.errors import PromptError, require
+
+OWN_SPLITS = ("distill", "policy", "demo")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One single-turn prompt, before any chat template."""
+
+    id: str  # unique within its set
+    task: str  # knowledge, reasoning, creative, structured, instruction, translation, summarization, rag, chat, ...
+    text: str  # what the user says
+    split: str = ""  # empty when the file names none
+
+
+def read_prompts(path: str | Path) -> tuple[Prompt, ...]:
+    """The prompts of a JSON Lines file, or of all `*.jsonl` files of a folder in the order of their names.
+
+    Every line is an object with the strings `id`, `task` and `prompt`, and optionally `split`; other fields are
+    ignored. Raises `PromptError`, which names file, line, rule and value, for a missing, undecodable, empty or
+    malformed file and for an id that occurs twice.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.jsonl"))
+        if not files:
+            raise PromptError(f"{path}: folder must hold at least one .jsonl file, got none")
+    elif path.is_file():
+        files = [path]
+    else:
+        raise PromptError(f"path must be an existing prompt file or folder, got {str(path)!r}")
+    return _unique(item for file in files for item in _decode(file.read_bytes(), str(file)))
+
+
+def own_prompts(split: str | None = None) -> tuple[Prompt, ...]:
+    """The packaged prompts of one split (`distill`, `policy` or `demo`), or of all three. Raises `ParameterError`."""
+    require(split is None or split in OWN_SPLITS, "split", f"None or one of {', '.join(OWN_SPLITS)}", split)
+    packaged = resources.files("treewise.data").joinpath("prompts", "own.jsonl")
+    prompts = _unique(_decode(packaged.read_bytes(), "treewise.data/prompts/own.jsonl"))
+    return prompts if split is None else tuple(prompt for prompt in prompts if prompt.split == split)
+
+
+def prompts_sha256(prompts: Iterable[Prompt]) -> str:
+    """SHA-256, in hex, over every field of the prompts in the given order."""
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        # JSON keeps the fields apart: no two different sets share their bytes.
+        line = json.dumps([prompt.id, prompt.task, prompt.text, prompt.split])
+        digest.update(line.encode("ascii") + b"\n")
+    return digest.hexdigest()
+
+
+def _decode(content: bytes, name: str) -> Iterator[tuple[str, Prompt]]:
+    """Pairs of `file:line` and prompt; at least one, or `PromptError`."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        bad = content[error.start : error.end]
+        raise PromptError(f"{name}:{number}: text must be UTF-8, got byte {bad!r}") from error
+    if not text.strip():
+        raise PromptError(f"{name}: file must hold at least one prompt, got none")
+    # Not str.splitlines, which would also split at the line separators that JSON strings may contain.
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        place = f"{name}:{number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise PromptError(f"{place}: line must be a JSON object, got {_short(line)}") from error
+        if not isinstance(record, dict):
+            raise PromptError(f"{place}: line must be a JSON object, got {_short(record)}")
+        yield place, _prompt(record, place)
+
+
+def _prompt(record: dict[str, object], place: str) -> Prompt:
+    """The prompt of one decoded line."""
+    values: dict[str, str] = {}
+    for field in ("id", "task", "prompt"):
+        value = record.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise PromptError(f"{place}: {field} must be a non-empty string, got {_short(value)}")
+        values[field] = value
+    split = record.get("split", "")
+    if not isinstance(split, str):
+        raise PromptError(f"{place}: split must be a string, got {_short(split)}")
+    try:
+        values["prompt"].encode("utf-8")
+    except UnicodeEncodeError as error:
+        # JSON can spell half of a surrogate pair, which no tokenizer accepts.
+        raise PromptError(f"{place}: prompt must be encodable as UTF-8, got {_short(values['prompt'])}") from error
+    return Prompt(values["id"], values["task"], values["prompt"], split)
+
+
+def _unique(placed: Iterable[tuple[str, Prompt]]) -> tuple[Prompt, ...]:
+    """The prompts, after a check that no id occurs twice."""
+    places: dict[str, str] = {}
+    prompts: list[Prompt] = []
+    for place, prompt in placed:
+        if prompt.id in places:
+            raise PromptError(f"{place}: id must be unique, got {prompt.id!r} again after {places[prompt.id]}")
+        places[prompt.id] = place
+        prompts.append(prompt)
+    return tuple(prompts)
+
+
+def _short(value: object) -> str:
+    """The value as text, cut to a length that fits an error message."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

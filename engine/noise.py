@@ -1,0 +1,36 @@
+"""The torch twin of `treewise.data.noise`: the same Gumbel noise, bit for bit, on the device of the tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from treewise.data.errors import require
+from treewise.data.noise import (
+    FIRST_FACTOR,
+    FIRST_SHIFT,
+    MASK,
+    SECOND_FACTOR,
+    SECOND_SHIFT,
+    START,
+    THIRD_SHIFT,
+    opening_word,
+)
+
+
+def gumbel(seed: int, position: int, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise of `tokens` (int64 ids >= 0, any shape) at absolute `position`; float32, same shape."""
+    require(tokens.dtype == torch.int64, "tokens", "an int64 tensor", tokens.dtype)
+    words = _mix(opening_word(seed, position), tokens)
+    uniform = (words.to(torch.float64) + 0.5) * 2.0**-32
+    return (-torch.log(-torch.log(uniform))).to(torch.float32)
+
+
+def _mix(word: int, parts: Tensor) -> Tensor:
+    """`parts` mixed into `word`; 32-bit values in int64, whose products wrap around with their low 32 bits right."""
+    value = ((word + parts * START) & MASK) ^ FIRST_FACTOR
+    value = value ^ (value >> FIRST_SHIFT)
+    value = (value * FIRST_FACTOR) & MASK
+    value = value ^ (value >> SECOND_SHIFT)
+    value = (value * SECOND_FACTOR) & MASK
+    return value ^ (value >> THIRD_SHIFT)

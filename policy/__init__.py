@@ -1,0 +1,1 @@
+"""Everything that decides which guesses to grow, admit and verify; numpy arrays in, numpy arrays out."""

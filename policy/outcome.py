@@ -1,0 +1,78 @@
+"""What a round brought: the walk along the target's tokens, the same for the live engine and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from treewise.policy.hook import BoolArray, Int8Array, Int32Array, RoundContext, RoundOutcome
+from treewise.policy.round import RoundTree
+
+NextToken = Callable[[int, int], int]  # (request, forest row on the path) -> the target's token there, -1: text is over
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The committed path of every request of a round."""
+
+    on_path: BoolArray  # [rows]
+    match: Int8Array  # [rows]
+    accepted_length: Int32Array  # [requests]
+    tokens: tuple[tuple[int, ...], ...]  # [requests] committed by the round, bonus token included
+    drafted_path: Int32Array  # [requests] rows of the path that the draft ran on, from the root on
+    path_rows: tuple[tuple[int, ...], ...]  # [requests] forest rows of the path, root first
+
+
+def walk(tree: RoundTree, num_requests: int, next_token: NextToken) -> Walk:
+    """Follow the target's token from each root through kept rows, as far as they agree.
+
+    `next_token` is called once per path row, in order. Where it returns -1 the text is over (an accepted token ended
+    it) and no bonus token is committed.
+    """
+    forest = tree.forest
+    parent, token, drafted = forest.column("parent"), forest.column("token"), forest.column("drafted")
+    on_path = np.zeros(forest.num_rows, dtype=np.bool_)
+    match = np.full(forest.num_rows, -1, dtype=np.int8)
+    accepted = np.zeros(num_requests, dtype=np.int32)
+    drafted_path = np.zeros(num_requests, dtype=np.int32)
+    texts: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
+    for request in range(num_requests):
+        row = request
+        text: list[int] = []
+        path: list[int] = []
+        while True:
+            path.append(row)
+            on_path[row] = True
+            if drafted[row] and drafted_path[request] == len(path) - 1:
+                drafted_path[request] = len(path)
+            truth = next_token(request, row)
+            if truth < 0:
+                break
+            text.append(truth)
+            children = np.flatnonzero(parent == row)
+            agrees = token[children] == truth
+            match[children] = agrees
+            taken = children[agrees & tree.kept[children]]
+            if not taken.size:
+                break
+            row = int(taken[0])
+            accepted[request] += 1
+        texts.append(tuple(text))
+        paths.append(tuple(path))
+    return Walk(on_path, match, accepted, tuple(texts), drafted_path, tuple(paths))
+
+
+def build_outcome(tree: RoundTree, context: RoundContext, result: Walk) -> RoundOutcome:
+    """The outcome that `observe` is shown."""
+    return RoundOutcome(
+        nodes=tree.forest.view(),
+        context=context,
+        kept=tree.kept,
+        on_path=result.on_path,
+        match=result.match,
+        accepted_length=result.accepted_length,
+        committed_tokens=np.asarray([len(tokens) for tokens in result.tokens], dtype=np.int32),
+    )

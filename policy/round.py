@@ -1,0 +1,354 @@
+"""One round's tree, grown through the hook: the code that the live engine and replay share.
+
+The builder asks the policy level by level, asks the sources that the policy chose, merges their candidates by token,
+holds the envelope, and closes what the policy keeps under parents. It never looks at the target.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from treewise.data.envelope import Envelope, PriorTable
+from treewise.policy.forest import Forest, close_upward
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    BoolArray,
+    Continuations,
+    DraftSource,
+    Expansion,
+    ForestView,
+    Int32Array,
+    Level,
+    LookupSource,
+    RoundContext,
+    TreePolicy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTree:
+    """The tree of one round, ready to be verified."""
+
+    forest: Forest
+    kept: BoolArray  # [rows] closed under parents; roots are True
+    growth_tokens: tuple[int, ...]  # draft tokens run by each growth, catch-up included
+    policy_calls: int  # expand and select
+
+    @property
+    def num_nodes(self) -> int:
+        """Verified nodes, over the whole batch."""
+        return int(self.kept.sum() - (self.forest.column("parent") < 0).sum())
+
+
+@dataclass(slots=True)
+class _Offer:
+    """Candidate rows that were collected but not written yet."""
+
+    request: list[int]
+    parent: list[int]
+    depth: list[int]
+    token: list[int]
+    sources: list[int]
+    prior: list[float]
+    path_prior: list[float]
+    match_length: list[float]
+    count: list[float]
+    share: list[float]
+    age: list[float]
+    rank: list[float]
+
+
+def _empty_offer() -> _Offer:
+    return _Offer([], [], [], [], [], [], [], [], [], [], [], [])
+
+
+class RoundBuilder:
+    """Grows the trees of one round for a batch of requests.
+
+    Both sources are optional. The builder owns the forest, which is valid until the next `build`.
+    """
+
+    def __init__(self, envelope: Envelope, prior_table: PriorTable) -> None:
+        self.envelope = envelope
+        self.prior_table = prior_table
+        self.forest = Forest()
+        self._known: dict[int, Continuations] = {}  # forest row -> what the lookup said below it
+        self._children: dict[int, dict[int, int]] = {}  # forest row -> {token: child row}
+        self._paths: dict[int, tuple[int, ...]] = {}
+
+    def build(
+        self,
+        policy: TreePolicy,
+        context: RoundContext,
+        root_tokens: Int32Array,
+        lookups: Sequence[LookupSource | None],
+        draft: DraftSource | None,
+    ) -> RoundTree:
+        """Grow, then keep. `root_tokens` [requests] and `lookups` follow the order of `context`.
+
+        Exceptions of the policy pass through; wrap it in `ContainedPolicy` to survive them.
+        """
+        forest = self.forest
+        self._open(context, root_tokens, lookups, draft)
+        growth_tokens: list[int] = []
+        start, index = 0, 0
+        while True:
+            level = Level(index, start, forest.view(start), forest.view(), context)
+            grow = self._admit(policy.expand(level), start)
+            index += 1
+            if not grow.any():
+                break
+            start = forest.num_rows
+            rows = np.flatnonzero(grow & LOOKUP)
+            if rows.size:
+                self._offer_lookup(rows.tolist(), lookups, draft, context, index)
+            rows = np.flatnonzero(grow & DRAFT)
+            if rows.size and draft is not None:
+                growth_tokens.append(self._offer_draft(rows.tolist(), draft, context, index))
+            self._finish_level(start, draft, context)
+            if forest.num_rows == start:
+                break
+        keep = policy.select(ForestView(forest.view(), context))
+        kept = keep & forest.column("admitted")
+        kept[: len(root_tokens)] = True
+        return RoundTree(forest, close_upward(kept, forest.column("parent")), tuple(growth_tokens), index + 1)
+
+    def depth_limit(self, context: RoundContext, request: int) -> int:
+        """Deepest node that may be guessed: the bonus token always has a place among the remaining tokens."""
+        return min(self.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+
+    def _open(
+        self,
+        context: RoundContext,
+        root_tokens: Int32Array,
+        lookups: Sequence[LookupSource | None],
+        draft: DraftSource | None,
+    ) -> None:
+        forest = self.forest
+        forest.clear()
+        self._known.clear()
+        self._children.clear()
+        self._paths.clear()
+        count = len(root_tokens)
+        forest.append(count)
+        forest.column("request")[:] = np.arange(count)
+        forest.column("token")[:] = root_tokens
+        forest.column("admitted")[:] = True
+        for row in range(count):
+            self._children[row] = {}
+            self._paths[row] = ()
+            lookup = lookups[row]
+            bits = 0 if draft is None else DRAFT
+            if lookup is not None:
+                bits |= LOOKUP
+                first = lookup.continuations(())
+                forest.column("lookup_match_length")[row] = first.match_length
+                forest.column("lookup_count")[row] = first.counts[0] if first.counts else 0
+                forest.column("lookup_share")[row] = first.shares[0] if first.shares else 0
+                if first.ages:
+                    forest.column("lookup_age")[row] = first.ages[0]
+            forest.column("may_grow")[row] = bits if self.depth_limit(context, row) > 0 else 0
+
+    def _admit(self, expansion: Expansion, start: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """Write the answer for the rows from `start` on; return the growth bits of every row, [rows]."""
+        forest = self.forest
+        admitted = forest.column("admitted")
+        grow = np.zeros(forest.num_rows, dtype=np.uint8)
+        grow[start:] = expansion.grow & forest.column("may_grow")[start:]
+        admitted[start:] |= expansion.admit | (expansion.grow > 0)
+        if start:
+            parent = forest.column("parent")
+            for row in range(forest.num_rows - 1, start - 1, -1):  # children first: one pass closes upward
+                if admitted[row]:
+                    admitted[parent[row]] = True
+        forest.column("grown")[start:] = grow[start:]
+        return grow
+
+    def _offer_lookup(
+        self,
+        rows: list[int],
+        lookups: Sequence[LookupSource | None],
+        draft: DraftSource | None,
+        context: RoundContext,
+        level: int,
+    ) -> None:
+        """Offer everything that the lookup alone holds below each of `rows`, within the envelope."""
+        offer = _empty_offer()
+        base = self.forest.num_rows
+        requests, depths = self.forest.column("request"), self.forest.column("depth")
+        path_priors = self.forest.column("path_prior")
+        floor = self.envelope.min_path_prior
+        for top in rows:
+            request = int(requests[top])
+            lookup = lookups[request]
+            assert lookup is not None  # may_grow has no lookup bit without one
+            limit = self.depth_limit(context, request)
+            queue = deque([(top, self._paths[top], int(depths[top]), float(path_priors[top]))])
+            while queue:
+                row, path, depth, path_prior = queue.popleft()
+                known = lookup.continuations(path)
+                self._known[row] = known
+                if depth >= limit:
+                    continue
+                siblings = self._children.setdefault(row, {})
+                for rank, token in enumerate(known.tokens[: self.envelope.lookup_width]):
+                    if token < 0:
+                        continue
+                    prior = float(np.float32(self.prior_table.prior(known.match_length, known.shares[rank])))
+                    below = float(np.float32(path_prior * prior))
+                    if below < floor:
+                        break
+                    child = base + len(offer.token)
+                    siblings[token] = child
+                    child_path = (*path, token)
+                    self._paths[child] = child_path
+                    self._children[child] = {}
+                    offer.request.append(request)
+                    offer.parent.append(row)
+                    offer.depth.append(depth + 1)
+                    offer.token.append(token)
+                    offer.sources.append(LOOKUP)
+                    offer.prior.append(prior)
+                    offer.path_prior.append(below)
+                    offer.match_length.append(known.match_length)
+                    offer.count.append(known.counts[rank])
+                    offer.share.append(known.shares[rank])
+                    offer.age.append(known.ages[rank])
+                    offer.rank.append(rank)
+                    queue.append((child, child_path, depth + 1, below))
+        self._write(offer, level, draft)
+
+    def _offer_draft(self, rows: list[int], draft: DraftSource, context: RoundContext, level: int) -> int:
+        """Draft below `rows`, ancestors without draft KV first, in one pass. Returns the tokens that it ran."""
+        forest = self.forest
+        drafted, parent = forest.column("drafted"), forest.column("parent")
+        wanted: set[int] = set()
+        for row in rows:
+            while row >= 0 and row not in wanted and not drafted[row]:
+                wanted.add(row)
+                row = int(parent[row])
+        run = np.asarray(sorted(wanted), dtype=np.int32)
+        tokens = len(run) + sum(int(context.catch_up[row]) for row in run.tolist() if parent[row] < 0)
+        extra_rows: list[int] = []
+        extra_nodes: list[int] = []
+        for place, row in enumerate(run.tolist()):
+            for child in self._children[row].values():
+                extra_rows.append(place)
+                extra_nodes.append(child)
+        extras = np.asarray(extra_nodes, dtype=np.int64)
+        guesses = draft.grow(
+            forest.view(),
+            run,
+            np.asarray(extra_rows, dtype=np.int32),
+            forest.column("token")[extras].astype(np.int32),
+        )
+        drafted[run] = True
+        if extras.size:
+            self._fill(extras, np.asarray(extra_rows, dtype=np.int64), guesses.extra_probs, guesses.extra_ranks)
+            forest.column("draft_entropy")[extras] = guesses.entropy[extra_rows]
+            forest.column("draft_margin")[extras] = guesses.margin[extra_rows]
+            forest.update_path_priors(len(context.request_id))
+        offer = _empty_offer()
+        probs: list[float] = []
+        ranks: list[int] = []
+        places: list[int] = []
+        floor = self.envelope.min_path_prior
+        requests, depths = forest.column("request"), forest.column("depth")
+        path_priors = forest.column("path_prior")
+        base = forest.num_rows
+        for place, row in enumerate(run.tolist()):
+            request, depth = int(requests[row]), int(depths[row])
+            if depth >= self.depth_limit(context, request):
+                continue
+            siblings = self._children[row]
+            known = self._known.get(row)
+            for rank in range(min(self.envelope.draft_width, guesses.tokens.shape[1])):
+                token, prob = int(guesses.tokens[place, rank]), float(guesses.probs[place, rank])
+                if token < 0 or not float(np.float32(path_priors[row] * np.float32(prob))) >= floor:
+                    break
+                if token in siblings:
+                    continue
+                child = base + len(offer.token)
+                siblings[token] = child
+                self._paths[child] = (*self._paths[row], token)
+                self._children[child] = {}
+                prior = prob
+                signals = (np.nan,) * 5
+                if known is not None:
+                    signals = _signals(known, token)
+                    prior = max(prob, float(np.float32(self.prior_table.prior(known.match_length, signals[2]))))
+                offer.request.append(request)
+                offer.parent.append(row)
+                offer.depth.append(depth + 1)
+                offer.token.append(token)
+                offer.sources.append(DRAFT)
+                offer.prior.append(prior)
+                offer.path_prior.append(float(np.float32(path_priors[row] * np.float32(prior))))
+                for column, value in zip(
+                    (offer.match_length, offer.count, offer.share, offer.age, offer.rank), signals, strict=True
+                ):
+                    column.append(value)
+                probs.append(prob)
+                ranks.append(rank)
+                places.append(place)
+        self._write(offer, level, None)
+        new = slice(base, forest.num_rows)
+        forest.column("draft_prob")[new] = probs
+        forest.column("draft_rank")[new] = ranks
+        forest.column("draft_entropy")[new] = guesses.entropy[places]
+        forest.column("draft_margin")[new] = guesses.margin[places]
+        return tokens
+
+    def _fill(self, rows: Int32Array, places: Int32Array, probs: np.ndarray, ranks: np.ndarray) -> None:  # type: ignore[type-arg]
+        """Give rows of the free source the draft's probability; the more confident source sets the prior."""
+        forest = self.forest
+        forest.column("draft_prob")[rows] = probs
+        forest.column("draft_rank")[rows] = ranks
+        prior = forest.column("prior")
+        prior[rows] = np.fmax(prior[rows], probs)
+        proposed = (ranks < self.envelope.draft_width) & ~np.isnan(probs)
+        forest.column("sources")[rows] |= np.where(proposed, DRAFT, 0).astype(np.uint8)
+
+    def _write(self, offer: _Offer, level: int, draft: DraftSource | None) -> None:
+        rows = self.forest.append(len(offer.token))
+        column = self.forest.column
+        for name in ("request", "parent", "depth", "token", "sources", "prior", "path_prior"):
+            column(name)[rows] = getattr(offer, name)
+        for name in ("match_length", "count", "share", "age", "rank"):
+            column(f"lookup_{name}")[rows] = getattr(offer, name)
+        column("level")[rows] = level
+        if draft is not None and offer.token:
+            column("in_draft_vocab")[rows] = draft.in_vocab(np.asarray(offer.token, dtype=np.int32))
+
+    def _finish_level(self, start: int, draft: DraftSource | None, context: RoundContext) -> None:
+        """Price and permission of the new rows, once every ancestor's state is final."""
+        forest = self.forest
+        parent, drafted, missing = forest.column("parent"), forest.column("drafted"), forest.column("draft_missing")
+        path_prior, depth, request = forest.column("path_prior"), forest.column("depth"), forest.column("request")
+        may_grow = forest.column("may_grow")
+        roots = len(context.request_id)
+        has_lookup = [bool(forest.column("may_grow")[row] & LOOKUP) for row in range(roots)]
+        for row in range(start, forest.num_rows):
+            above = parent[row]
+            missing[row] = 0 if drafted[above] else missing[above] + 1
+            if depth[row] >= self.depth_limit(context, int(request[row])):
+                continue
+            bits = 0
+            if row not in self._known and has_lookup[request[row]]:
+                bits |= LOOKUP
+            if draft is not None and path_prior[row] >= self.envelope.min_grow_prior:
+                bits |= DRAFT
+            may_grow[row] = bits
+
+
+def _signals(known: Continuations, token: int) -> tuple[float, float, float, float, float]:
+    """(match length, count, share, age, rank) of `token` below a node; age and rank are NaN where it is unknown."""
+    if token in known.tokens:
+        rank = list(known.tokens).index(token)
+        return known.match_length, known.counts[rank], known.shares[rank], known.ages[rank], rank
+    return known.match_length, 0.0, 0.0, np.nan, np.nan

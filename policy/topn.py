@@ -1,0 +1,56 @@
+"""A fixed budget spent on the surest paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from treewise.data.errors import require
+from treewise.policy.hook import DRAFT, BoolArray, Expansion, ForestView, Level
+from treewise.policy.ranking import best_in_group, top_nodes
+from treewise.policy.rule import RulePolicy, SourceChoice
+
+
+@dataclass(frozen=True, slots=True)
+class TopNSettings(SourceChoice):
+    """Settings of `TopNPolicy`."""
+
+    nodes: int = 24  # node budget
+    depth: int = 4  # draft growths
+    beam: int = 8  # nodes of one level that the draft grows below
+
+    def __post_init__(self) -> None:
+        SourceChoice.__post_init__(self)
+        require(1 <= self.nodes <= 1024, "nodes", "between 1 and 1024", self.nodes)
+        require(1 <= self.depth <= 64, "depth", "between 1 and 64", self.depth)
+        require(1 <= self.beam <= 256, "beam", "between 1 and 256", self.beam)
+
+
+class TopNPolicy(RulePolicy[TopNSettings]):
+    """Draft beam of `depth` growths, lookups everywhere, then the `nodes` rows with the highest path prior.
+
+    Beam and reranking are those of EAGLE-2 (arXiv 2406.16858), over the union of the sources.
+    """
+
+    name = "topn"
+    settings_type = TopNSettings
+    positional = ("nodes", "depth")
+
+    def expand(self, level: Level) -> Expansion:
+        """Admits everything and drafts below the level's beam."""
+        admit = np.ones(len(level.candidates.parent), dtype=np.bool_)
+        grow = self._grow(level, admit, ~DRAFT)
+        if level.index < self.settings.depth:
+            grow |= self._grow(level, beam(level, self.settings.beam), DRAFT)
+        return Expansion(admit, grow)
+
+    def select(self, forest: ForestView) -> BoolArray:
+        """The node budget, spent by path prior."""
+        return top_nodes(forest.nodes, self.settings.nodes)
+
+
+def beam(level: Level, width: int) -> BoolArray:
+    """The `width` candidates of each request with the highest path prior that the draft may grow below."""
+    candidates = level.candidates
+    return best_in_group(candidates.path_prior, candidates.request, (candidates.may_grow & DRAFT) > 0, width)

@@ -1,0 +1,68 @@
+"""The `treewise` command line: one module per command, named in `COMMANDS`, imported when the command line is built.
+
+Each `treewise/cli/<command>.py` defines `register(app: typer.Typer) -> None`, and imports torch, the trainers and
+everything else that is slow inside its command's body, so that `treewise --help` stays quick.
+"""
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from treewise import __version__
+from treewise.data.errors import TreewiseError
+
+COMMANDS: tuple[str, ...] = ()
+
+EXIT_ERROR = 2
+TRACEBACK_VARIABLE = "TREEWISE_TRACEBACK"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"treewise {__version__}")
+        raise typer.Exit
+
+
+def _front_door(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tree speculative decoding whose width, depth and node budget are decided by a learned policy."""
+
+
+def build_app() -> typer.Typer:
+    """The Typer application with every command of `COMMANDS` registered, in that order."""
+    app = typer.Typer(
+        name="treewise",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_front_door)
+    for command in COMMANDS:
+        importlib.import_module(f"treewise.cli.{command}").register(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; `arguments` default to the process's own.
+
+    A `TreewiseError` becomes one red line on stderr and exit status 2; with `TREEWISE_TRACEBACK=1` it is raised. Other
+    exceptions are faults of treewise and keep their traceback. Typer itself leaves by `SystemExit`.
+    """
+    try:
+        build_app()(args=None if arguments is None else list(arguments), prog_name="treewise")
+    except TreewiseError as error:
+        if os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        line = " ".join(f"error: {error}".splitlines())
+        Console(stderr=True).print(Text(line, style="red"), soft_wrap=True)
+        return EXIT_ERROR
+    return 0
