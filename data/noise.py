@@ -59,5 +59,10 @@ def mix(words: NDArray[np.uint64] | np.uint64, parts: NDArray[np.uint64]) -> NDA
 
 
 def _mix_one(word: int, part: int) -> int:
-    """The same for two Python integers."""
-    return int(mix(np.asarray(word, dtype=np.uint64), np.asarray(part, dtype=np.uint64)))
+    """The same for two Python integers, without the cost of arrays."""
+    value = ((word + part * START) & MASK) ^ FIRST_FACTOR
+    value ^= value >> FIRST_SHIFT
+    value = (value * FIRST_FACTOR) & MASK
+    value ^= value >> SECOND_SHIFT
+    value = (value * SECOND_FACTOR) & MASK
+    return value ^ (value >> THIRD_SHIFT)

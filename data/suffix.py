@@ -100,6 +100,18 @@ class SuffixIndex:
             ages=tuple(newest - latest for _, latest, _ in found),
         )
 
+    def copy(self) -> SuffixIndex:
+        """An independent index of the same text."""
+        twin = SuffixIndex()
+        twin._edges = [dict(edges) for edges in self._edges]
+        twin._link = list(self._link)
+        twin._longest = list(self._longest)
+        twin._count = list(self._count)
+        twin._latest = list(self._latest)
+        twin._last = self._last
+        twin._num_tokens = self._num_tokens
+        return twin
+
     def predict(self) -> int:
         """The first continuation of the text, -1 where there is none."""
         tokens = self.continuations().tokens

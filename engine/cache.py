@@ -88,6 +88,7 @@ class TreeCache(Cache):  # type: ignore[misc]
         """Slots written, committed tokens and tree rows."""
         return int(self.layers[0].length)
 
+    @torch.inference_mode()
     def keep(self, base: int, slots: Sequence[int]) -> None:
         """Roll back to the first `base` slots plus `slots` (ascending, all >= base), moved up behind them."""
         in_place = all(slot == base + place for place, slot in enumerate(slots))

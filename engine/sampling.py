@@ -68,7 +68,7 @@ def warp(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.
 
 
 def entropy_and_margin(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Entropy in bits and p1 - p2 of the unwarped softmax at temperature 1 of `logits` [rows, vocabulary]; both [rows]."""
+    """Entropy in bits and p1 - p2 of the softmax of `logits` [rows, vocabulary], unwarped; both [rows]."""
     log_probs = torch.log_softmax(logits.to(torch.float32), dim=-1)
     probs = log_probs.exp()
     terms = torch.where(probs > 0, probs * log_probs, torch.zeros_like(probs))

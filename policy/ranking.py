@@ -10,14 +10,18 @@ from numpy.typing import NDArray
 from treewise.policy.hook import BoolArray, Int32Array, Nodes
 
 
-def rank_in_group(score: NDArray[Any], group: NDArray[Any]) -> Int32Array:
-    """Rank of every row within its group, 0 for the highest `score` [rows]; NaN ranks last. Returns [rows]."""
+def rank_in_group(score: NDArray[Any], group: NDArray[Any], eligible: BoolArray | None = None) -> Int32Array:
+    """Rank of every row within its group, 0 for the highest `score` [rows]; NaN ranks last. Returns [rows].
+
+    Rows that are not eligible rank behind those that are.
+    """
     count = len(score)
     if not count:
         return np.zeros(0, dtype=np.int32)
     places = np.arange(count)
     worth = np.where(np.isnan(score), -np.inf, score)
-    order = np.lexsort((places, -worth, group))
+    behind = np.zeros(count, dtype=np.bool_) if eligible is None else ~eligible
+    order = np.lexsort((places, -worth, behind, group))
     ordered = group[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     rank = np.empty(count, dtype=np.int32)
@@ -27,10 +31,7 @@ def rank_in_group(score: NDArray[Any], group: NDArray[Any]) -> Int32Array:
 
 def best_in_group(score: NDArray[Any], group: NDArray[Any], eligible: BoolArray, count: int | Int32Array) -> BoolArray:
     """The `count` best eligible rows of each group; an array [rows] gives each row its group's count."""
-    worth = np.where(eligible, np.where(np.isnan(score), -np.inf, score), -np.inf)
-    order = rank_in_group(np.where(eligible, 1.0, 0.0), group)  # counts the eligible ahead of a tie at minus infinity
-    rank = rank_in_group(worth, group) if np.isfinite(worth[eligible]).all() else order
-    return np.asarray(eligible & (rank < count))
+    return np.asarray(eligible & (rank_in_group(score, group, eligible) < count))
 
 
 def top_nodes(nodes: Nodes, count: int) -> BoolArray:

@@ -191,10 +191,10 @@ class RoundBuilder:
             queue = deque([(top, self._paths[top], int(depths[top]), float(path_priors[top]))])
             while queue:
                 row, path, depth, path_prior = queue.popleft()
+                if depth >= limit:  # nothing may be offered below it, and a log need not hold what would follow
+                    continue
                 known = lookup.continuations(path)
                 self._known[row] = known
-                if depth >= limit:
-                    continue
                 siblings = self._children.setdefault(row, {})
                 for rank, token in enumerate(known.tokens[: self.envelope.lookup_width]):
                     if token < 0:

@@ -54,7 +54,8 @@ class RulePolicy(Generic[SettingsT]):
     def __init__(self, settings: SettingsT | None = None) -> None:
         self.settings: SettingsT = self.settings_type() if settings is None else settings
         choice = self.settings
-        self._bits = _SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else DRAFT | LOOKUP
+        self._wanted = _SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else DRAFT | LOOKUP
+        self._bits = self._wanted
         self._envelope = Envelope()
 
     @property
@@ -70,7 +71,7 @@ class RulePolicy(Generic[SettingsT]):
     def bind(self, deployment: Deployment) -> None:
         """Take the deployment's envelope and the sources that exist there."""
         self._envelope = deployment.envelope
-        self._bits &= deployment.sources
+        self._bits = self._wanted & deployment.sources
 
     def begin(self, request: RequestInfo) -> None:
         """Nothing to prepare."""
@@ -102,15 +103,22 @@ class RulePolicy(Generic[SettingsT]):
         return np.where(where, level.candidates.may_grow & wanted, 0).astype(np.uint8)
 
 
+def setting_names(settings_type: type[object]) -> tuple[str, ...]:
+    """Names of a policy's settings, its own before those that it shares with others."""
+    names = [setting.name for setting in fields(settings_type)]  # type: ignore[arg-type]
+    return tuple(sorted(names, key=SourceChoice.__dataclass_fields__.__contains__))
+
+
 def format_spec(name: str, positional: tuple[str, ...], settings: object) -> str:
     """`name`, then the positional settings joined by `x`, then every other setting that is not its default."""
     parts = []
     if positional:
         parts.append("x".join(format_value(getattr(settings, setting)) for setting in positional))
-    for setting in fields(settings):  # type: ignore[arg-type]
-        value = getattr(settings, setting.name)
-        if setting.name not in positional and value != setting.default:
-            parts.append(f"{setting.name}={format_value(value)}")
+    defaults = type(settings)()
+    for setting in setting_names(type(settings)):
+        value = getattr(settings, setting)
+        if setting not in positional and value != getattr(defaults, setting):
+            parts.append(f"{setting}={format_value(value)}")
     return f"{name}:{','.join(parts)}" if parts else name
 
 

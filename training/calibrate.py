@@ -15,9 +15,9 @@ from treewise.policy.scorer import PROBABILITY_FLOOR, Calibration
 
 FloatArray = NDArray[np.float64]
 
-MAX_KNOTS = 24  # bins before pooling
-ROWS_PER_KNOT = 60  # fewer rows give fewer bins
-SHRINKAGE_ROWS = 12.0  # pseudo-rows that hold the model's own opinion in each bin
+MAX_KNOTS = 12  # bins before pooling
+ROWS_PER_KNOT = 300  # fewer rows give fewer bins
+SHRINKAGE_ROWS = 50.0  # pseudo-rows that hold the model's own opinion in each bin
 MIN_STEP = 1e-3  # least distance of neighbouring knots on either axis, log-odds
 STEEPEST = 4.0  # slopes are held between 1 / STEEPEST and STEEPEST
 

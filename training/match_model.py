@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import require
+from treewise.policy.scorer import Calibration
 from treewise.training.calibrate import fit_calibration
 from treewise.training.tree_text import round_thresholds_down
-from treewise.policy.scorer import Calibration
 
 FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
 Int64Array = NDArray[np.int64]
 Step = Callable[[str], None]
+Rows = tuple[Float32Array, NDArray[np.int8], Float32Array]  # features [rows, features], labels [rows], weights [rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class ForestSettings:
     l2: float = 1.0
     folds: int = 5  # the most; fewer prompts give fewer
     patience: int = 10  # rounds without a better held-out log loss
-    threads: int = 2
+    threads: int = 1  # two that fight for a busy core are far slower than one
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,9 +56,9 @@ class FittedForest:
     text: str  # LightGBM's text format, thresholds rounded down to float32
     features: tuple[str, ...]
     calibration: Calibration
-    fold: Int64Array  # [rows] fold in which the row was held out
     held_out_score: FloatArray  # [rows] raw log-odds of models that have not seen the row's prompt
     held_out_probability: FloatArray  # [rows] the same, calibrated on the other folds
+    judged_probability: FloatArray  # [judged rows] of rows that no fold was fitted on, calibrated on the other folds
     gains: FloatArray  # [features] total gain of the refitted ensemble
     trees: int
 
@@ -85,44 +86,92 @@ def fit_forest(
     fold: Int64Array,
     features: Sequence[str],
     settings: ForestSettings,
+    judged: tuple[Float32Array, Int64Array] | None = None,
     step: Step = lambda words: None,
 ) -> FittedForest:
     """Cross-fit, calibrate and refit on `x` [rows, features] with labels in {0, 1}; `fold` [rows] by prompt.
 
-    `step` is told what is done after each fit. Raises `ParameterError` where there is nothing to learn from.
+    `judged` are further feature rows and their folds that are scored but not learned from. `step` is told what is done
+    after each fit. Raises `ParameterError` where there is nothing to learn from.
     """
     require(x.ndim == 2 and x.shape[1] == len(features), "x", f"[rows, {len(features)}]", x.shape)
     require(len(x) > 0, "rows", "at least one", len(x))
     count = int(fold.max()) + 1
     require(count >= 3, "folds", ">= 3", count)
+    judged_x, judged_fold = judged or (np.zeros((0, x.shape[1]), dtype=np.float32), np.zeros(0, dtype=np.int64))
     score = np.zeros(len(x), dtype=np.float64)
+    judged_score = np.zeros(len(judged_x), dtype=np.float64)
     best: list[int] = []
     for held_out in range(count):
         stop_on = (held_out + 1) % count
         rest = (fold != held_out) & (fold != stop_on)
-        booster = _fit(x[rest], label[rest], weight[rest], features, settings, settings.trees, fold == stop_on, (x, label, weight))
+        judge = fold == stop_on
+        booster = _fit(
+            (x[rest], label[rest], weight[rest]),
+            features,
+            settings,
+            settings.trees,
+            (x[judge], label[judge], weight[judge]),
+        )
         best.append(max(1, int(booster.best_iteration)))
-        rows = fold == held_out
-        if rows.any():
-            score[rows] = booster.predict(x[rows], raw_score=True, num_iteration=best[-1])
+        for values, folds, scores in ((x, fold, score), (judged_x, judged_fold, judged_score)):
+            rows = folds == held_out
+            if rows.any():
+                scores[rows] = booster.predict(values[rows], raw_score=True, num_iteration=best[-1], num_threads=1)
         step(f"fold {held_out + 1} of {count}")
     trees = int(np.median(best))
-    final = _fit(x, label, weight, features, settings, trees, None, None)
+    final = _fit((x, label, weight), features, settings, trees, None)
     text = round_thresholds_down(final.model_to_string())
     step("final fit")
-    calibrated = np.zeros(len(x), dtype=np.float64)
+    calibrated, judged_probability = np.zeros_like(score), np.zeros_like(judged_score)
     for held_out in range(count):
         rows = fold == held_out
         if rows.any():
             others = fit_calibration(score[~rows], label[~rows], weight[~rows])
             calibrated[rows] = others.apply(score[rows])
+            judged_probability[judged_fold == held_out] = others.apply(judged_score[judged_fold == held_out])
     return FittedForest(
         text=text,
         features=tuple(features),
         calibration=fit_calibration(score, label, weight),
-        fold=fold,
         held_out_score=score,
         held_out_probability=calibrated,
+        judged_probability=judged_probability,
         gains=np.asarray(final.feature_importance("gain"), dtype=np.float64),
         trees=final.num_trees(),
     )
+
+
+def _fit(
+    rows: Rows, features: Sequence[str], settings: ForestSettings, trees: int, judge: Rows | None
+) -> lightgbm.Booster:
+    """One ensemble of at most `trees` trees; stops early on `judge` where there is one with rows."""
+    x, label, weight = rows
+    # A row of NaN that weighs nothing: every feature then has a missing value, so the trees say where NaN goes instead
+    # of reading it as 0.
+    x = np.concatenate([x, np.full((1, x.shape[1]), np.nan, dtype=np.float32)])
+    label = np.concatenate([label, np.zeros(1, dtype=np.int8)])
+    weight = np.concatenate([weight, np.full(1, 1e-6, dtype=np.float32)])
+    parameters = {
+        "objective": "binary",
+        "num_leaves": settings.leaves,
+        "learning_rate": settings.learning_rate,
+        "min_data_in_leaf": max(1, min(settings.min_leaf_rows, len(x) // 10)),
+        "lambda_l2": settings.l2,
+        "max_bin": 127,
+        "bin_construct_sample_cnt": len(x),  # sampling could miss the row of NaN
+        "use_missing": True,
+        "zero_as_missing": False,
+        "feature_pre_filter": False,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": settings.threads,
+        "seed": settings.seed,
+        "verbosity": -1,
+    }
+    train = lightgbm.Dataset(x, label, weight=weight, feature_name=list(features), params=parameters)
+    if judge is None or not len(judge[0]):
+        return lightgbm.train(parameters, train, num_boost_round=trees)
+    valid = lightgbm.Dataset(judge[0], judge[1], weight=judge[2], reference=train)
+    stop = lightgbm.early_stopping(settings.patience, verbose=False)
+    return lightgbm.train(parameters, train, num_boost_round=trees, valid_sets=[valid], callbacks=[stop])

@@ -61,11 +61,8 @@ def test_asking_changes_nothing(text: list[int], paths: list[list[int]]) -> None
 
 
 def test_a_known_case() -> None:
-    #                     0  1  2  3  4  5  6  7  8
     index = SuffixIndex([1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2])
-    assert index.continuations() == Continuations(
-        match_length=5, tokens=(4,), counts=(1,), shares=(1.0,), ages=(5,)
-    )
+    assert index.continuations() == Continuations(match_length=5, tokens=(4,), counts=(1,), shares=(1.0,), ages=(5,))
     # Below the guess 3 the match is 1 2 3, followed by 1 both times.
     assert index.continuations([3]) == Continuations(3, (1,), (2,), (1.0,), (1,))
     assert index.continuations([9]) == Continuations(0, (), (), (), ())
@@ -116,3 +113,14 @@ def test_five_thousand_tokens_are_quick() -> None:
     index = SuffixIndex(text.tolist())
     assert time.process_time() - started < 2.0  # about 0.05 s; the bound only refuses a quadratic build
     assert len(index._link) <= 2 * len(text)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    index = SuffixIndex([1, 2, 1, 2, 3, 1])
+    twin = index.copy()
+    assert twin.continuations([2]) == index.continuations([2])
+    twin.extend([2, 4, 1, 2])
+    twin.check_integrity()
+    assert twin.continuations().tokens == (4, 3, 1)
+    assert len(index) == 6
+    assert index.continuations([2]) == by_hand([1, 2, 1, 2, 3, 1], [2])

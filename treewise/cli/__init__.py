@@ -16,7 +16,7 @@ from rich.text import Text
 from treewise import __version__
 from treewise.data.errors import TreewiseError
 
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = ("traces",)
 
 EXIT_ERROR = 2
 TRACEBACK_VARIABLE = "TREEWISE_TRACEBACK"

@@ -1,0 +1,194 @@
+"""Collecting traces: live ones while the engine decodes, dense ones from texts. Resumable; a finished prompt stays."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from treewise.data.cost import CostProfile
+from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.errors import require
+from treewise.data.prompt_set import Prompt, prompts_sha256
+from treewise.data.trace_manifest import TraceManifest
+from treewise.data.trace_writer import TraceWriter
+from treewise.engine.batch_decode import DecodeRow, decode_batch
+from treewise.engine.decode import Engine, EngineSettings
+from treewise.engine.dense import KnownText, grow_dense
+from treewise.engine.pair import Pair, encode_prompt
+from treewise.engine.record import LiveRecorder, record_rounds
+from treewise.engine.sampling import Sampling
+from treewise.policy.plain import PlainPolicy
+from treewise.policy.registry import parse_policy
+
+Progressed = Callable[[str, int], None]  # (prompt id, committed tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """Conditions of a collection; they decide its content, together with pair and prompts."""
+
+    max_new_tokens: int = 96
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0  # of the run; each prompt's own seed is derived from it above temperature 0
+    batch_rows: int = 32  # texts decoded at once at temperature 0
+    shard_rounds: int = 2048
+    tokens_included: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.max_new_tokens >= 1, "max_new_tokens", ">= 1", self.max_new_tokens)
+        require(self.batch_rows >= 1, "batch_rows", ">= 1", self.batch_rows)
+
+
+def prompt_seed(run_seed: int, prompt_id: str) -> int:
+    """The seed of one prompt: a hash of the run's seed and the prompt's id, below 2**63."""
+    digest = hashlib.sha256(f"{run_seed}:{prompt_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def build_manifest(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    envelope: Envelope,
+    prior_table: PriorTable,
+    settings: CollectSettings,
+    policy: str | None,
+) -> TraceManifest:
+    """The manifest of a collection over `prompts`; `policy` is None for a dense one."""
+    return TraceManifest(
+        kind="dense" if policy is None else "live",
+        pair=pair.description.to_json(),
+        tokenizer_hash=pair.description.tokenizer_sha256,
+        envelope=envelope,
+        prior_table=prior_table,
+        vocab_size=pair.description.vocab_size,
+        max_new_tokens=settings.max_new_tokens,
+        seed=settings.seed,
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        policy=policy,
+        draft_reads="none" if pair.draft is None else pair.description.draft_reads,
+        tokens_included=settings.tokens_included,
+        versions={name: metadata.version(name) for name in ("torch", "transformers", "numpy", "treewise")},
+        device=f"{pair.target.device.type}: {platform.machine()}",
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        input_hashes={"prompts": prompts_sha256(prompts)},
+        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    )
+
+
+def collect_live(
+    pair: Pair,
+    policy_spec: str,
+    cost: CostProfile,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    settings: CollectSettings,
+    engine_settings: EngineSettings | None = None,
+    progressed: Progressed | None = None,
+) -> int:
+    """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there."""
+    engine = Engine(pair, parse_policy(policy_spec), cost, engine_settings)
+    envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
+    manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
+    with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
+        done = writer.done()
+        for prompt in prompts:
+            if prompt.id in done:
+                continue
+            ids = encode_prompt(pair, prompt.text)
+            sampling = _sampling(settings, prompt)
+            recorder = LiveRecorder(prompt.id, prompt.task, len(ids), sampling.temperature, sampling.seed)
+            count = 0
+            for record in record_rounds(engine.rounds(ids, settings.max_new_tokens, sampling), recorder):
+                count += len(record.committed)
+            recorder.finish(writer)
+            if progressed:
+                progressed(prompt.id, count)
+    return len(done)
+
+
+def collect_dense(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    envelope: Envelope,
+    prior_table: PriorTable,
+    settings: CollectSettings,
+    progressed: Progressed | None = None,
+) -> int:
+    """Let the target answer `prompts` and write a dense trace, grown to `envelope` widened.
+
+    Returns how many prompts were already there.
+    """
+    wide = envelope.widened()
+    manifest = build_manifest(pair, prompts, wide, prior_table, settings, None)
+    with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
+        done = writer.done()
+        for text in texts(pair, [prompt for prompt in prompts if prompt.id not in done], settings):
+            writer.add(*grow_dense(pair, text, wide, prior_table))
+            if progressed:
+                progressed(text.prompt_id, len(text.completion))
+    return len(done)
+
+
+def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> Iterator[KnownText]:
+    """The target's own text for each prompt: batched at temperature 0, one by one with its seed above."""
+    if settings.temperature > 0.0:
+        engine = Engine(pair, PlainPolicy(), _UNPRICED, EngineSettings(use_lookup=False))
+        for prompt in prompts:
+            ids = encode_prompt(pair, prompt.text)
+            sampling = _sampling(settings, prompt)
+            answer = engine.generate(ids, settings.max_new_tokens, sampling)
+            yield _known(pair, prompt, ids, answer.tokens, settings, sampling.seed)
+        return
+    # Prompts of one length waste no padding.
+    encoded = sorted(((encode_prompt(pair, prompt.text), prompt) for prompt in prompts), key=lambda item: len(item[0]))
+    for start in range(0, len(encoded), settings.batch_rows):
+        part = encoded[start : start + settings.batch_rows]
+        rows = [DecodeRow(tuple(ids), 0.0, (0,)) for ids, _ in part]
+        answers = decode_batch(pair.target, rows, max_new_tokens=settings.max_new_tokens, eos_ids=pair.eos_token_ids)
+        for (ids, prompt), answer in zip(part, answers, strict=True):
+            yield _known(pair, prompt, ids, answer, settings, 0)
+
+
+def _known(
+    pair: Pair, prompt: Prompt, ids: Sequence[int], answer: Sequence[int], settings: CollectSettings, seed: int
+) -> KnownText:
+    finish = "eos" if answer[-1] in pair.eos_token_ids else "length"
+    limit = settings.max_new_tokens
+    return KnownText(prompt.id, prompt.task, tuple(ids), tuple(answer), limit, finish, settings.temperature, seed)
+
+
+def _sampling(settings: CollectSettings, prompt: Prompt) -> Sampling:
+    seed = prompt_seed(settings.seed, prompt.id) if settings.temperature > 0.0 else 0
+    return Sampling(settings.temperature, settings.top_k, settings.top_p, seed)
+
+
+_UNPRICED = CostProfile.load("example-a100-70b")  # plain decoding reads no price
+
+
+def known_device(device: torch.device) -> str:
+    """The device in words, for profiles and manifests."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return _cpu_name()
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()}, {torch.get_num_threads()} threads"
+    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

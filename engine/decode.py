@@ -1,0 +1,340 @@
+"""Decoding: rounds of draft, verify, commit, with every decision taken by a policy through the hook."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from treewise.data.cost import CostProfile
+from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.errors import ParameterError, PromptError, require
+from treewise.data.suffix import SuffixIndex
+from treewise.engine.live_draft import LiveDraft
+from treewise.engine.live_target import LiveTarget
+from treewise.engine.pair import Pair
+from treewise.engine.sampling import Sampling, entropy_and_margin, target_token
+from treewise.policy.contain import ContainedPolicy
+from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, RoundContext, TreePolicy
+from treewise.policy.outcome import Walk, build_outcome, walk
+from treewise.policy.progress import Progress, build_context
+from treewise.policy.round import RoundBuilder, RoundTree
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine may grow and how it runs its passes."""
+
+    envelope: Envelope = field(default_factory=Envelope)
+    prior_table: PriorTable = field(default_factory=PriorTable)
+    row_buckets: tuple[int, ...] = ()  # verify passes are padded up to these rows; empty: no padding
+    use_lookup: bool = True
+    time_limit_ms: float = 50.0  # of one policy call
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One finished round, as recorders and tests see it; valid until the next round."""
+
+    index: int
+    context: RoundContext
+    tree: RoundTree
+    walk: Walk
+    committed: tuple[int, ...]
+    draft_agrees: tuple[int, ...]  # aligned with the positions that became checkable
+    agrees_from: int  # position of the first of them
+    lookup_agrees: tuple[int, ...]  # aligned with `committed`
+    root_token: int
+    fallback: bool
+    suspended: bool
+    draft_ms: float
+    verify_ms: float
+    policy_ms: float
+    verify_rows: int
+    finish: str  # "" while the request goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One decoded request and what it took."""
+
+    tokens: tuple[int, ...]  # committed completion tokens, end of text included
+    finish: str  # "eos" or "length"
+    accepted_lengths: tuple[int, ...]  # [rounds]
+    verified_nodes: tuple[int, ...]  # [rounds]
+    growths: int
+    policy_calls: int
+    fallbacks: int
+    suspensions: int
+    prefill_seconds: float
+    decode_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    policy_seconds: float
+
+    @property
+    def num_rounds(self) -> int:
+        """Verify passes."""
+        return len(self.accepted_lengths)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Committed tokens over decode time, prefill left out."""
+        return len(self.tokens) / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Committed tokens over verify passes; 1 for plain decoding."""
+        return len(self.tokens) / max(self.num_rounds, 1)
+
+    @property
+    def nodes_per_round(self) -> float:
+        """Verified nodes over verify passes."""
+        return sum(self.verified_nodes) / max(self.num_rounds, 1)
+
+
+class Engine:
+    """Decodes with a pair, a policy and a cost profile; one request at a time.
+
+    The committed text is a function of target, prompt and seed alone: the policy decides how fast it comes.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        policy: TreePolicy,
+        cost: CostProfile,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        self.pair = pair
+        self.cost = cost
+        self.settings = settings or EngineSettings()
+        self.policy = ContainedPolicy(policy, time_limit_ms=self.settings.time_limit_ms)
+        self._builder = RoundBuilder(self.settings.envelope, self.settings.prior_table)
+        self._target = LiveTarget(pair.target)
+        vocab_size = pair.description.vocab_size
+        self._draft = (
+            None
+            if pair.draft is None
+            else LiveDraft(pair.draft, vocab_size, max(self.settings.envelope.draft_width, 1))
+        )
+        sources = (LOOKUP if self.settings.use_lookup else 0) | (DRAFT if self._draft is not None else 0)
+        self.deployment = Deployment(
+            cost=cost,
+            envelope=self.settings.envelope,
+            prior_table=self.settings.prior_table,
+            sources=sources,
+            vocab_size=vocab_size,
+            row_buckets=self.settings.row_buckets,
+        )
+        self.policy.bind(self.deployment)
+        self._num_requests = 0
+        self.decode_began = 0.0  # clock after the last request's prefill
+
+    def generate(
+        self, prompt: Sequence[int], max_new_tokens: int = 128, sampling: Sampling | None = None
+    ) -> Completion:
+        """Decode one prompt of token ids. See `rounds` for errors."""
+        began = time.perf_counter()
+        steps = self.rounds(prompt, max_new_tokens, sampling)
+        return collect(steps, self, began)
+
+    def rounds(
+        self, prompt: Sequence[int], max_new_tokens: int = 128, sampling: Sampling | None = None
+    ) -> Iterator[RoundRecord]:
+        """Decode one prompt, yielding each round after its commit; the first `next` prefills.
+
+        Raises:
+            PromptError: an empty prompt, or one that leaves no room in the target's context.
+            ModelOutputError: NaN or infinity in the target's logits.
+        """
+        sampling = sampling or Sampling()
+        self._check(prompt, max_new_tokens)
+        limit = min(max_new_tokens, self.pair.max_context_tokens - len(prompt))
+        return self._rounds(tuple(int(token) for token in prompt), limit, sampling)
+
+    def _check(self, prompt: Sequence[int], max_new_tokens: int) -> None:
+        require(max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
+        if len(prompt) == 0:
+            raise PromptError("prompt must be at least one token, got an empty one")
+        longest = self.pair.max_context_tokens
+        if len(prompt) >= longest:
+            raise PromptError(
+                f"prompt must be shorter than the target's context of {longest} tokens, got {len(prompt)}"
+            )
+        size = self.pair.description.vocab_size
+        if not all(0 <= token < size for token in prompt):
+            raise ParameterError(f"prompt must be token ids between 0 and {size - 1}, got {max(prompt)}")
+
+    def _rounds(self, prompt: tuple[int, ...], limit: int, sampling: Sampling) -> Iterator[RoundRecord]:
+        policy, target, draft = self.policy, self._target, self._draft
+        request_id = self._num_requests
+        self._num_requests += 1
+        progress = Progress(request_id, len(prompt), limit, sampling.temperature)
+        capacity = len(prompt) + limit + 256
+        target.begin(prompt, capacity)
+        if draft is not None:
+            draft.begin(prompt, capacity, prefill=policy.reach.draft_width > 0)
+            progress.draft_seen = draft.seen_tokens
+        index = SuffixIndex(prompt) if self.settings.use_lookup else None
+        text = list(prompt)
+        policy.begin(RequestInfo(request_id, len(prompt), limit, sampling.temperature))
+        finish, number = "", 0
+        self.decode_began = time.perf_counter()
+        try:
+            while not finish:
+                record = self._round(number, progress, text, index, sampling)
+                finish = record.finish
+                number += 1
+                yield record
+        finally:
+            policy.finish(request_id, finish or "error")
+
+    def _round(
+        self, number: int, progress: Progress, text: list[int], index: SuffixIndex | None, sampling: Sampling
+    ) -> RoundRecord:
+        policy, target, draft = self.policy, self._target, self._draft
+        context = build_context([progress])
+        root, position = text[-1], progress.position
+        draft_before = draft.draft_seconds if draft else 0.0
+        tree = self._builder.build(policy, context, np.asarray([root], dtype=np.int32), [index], draft)
+        rows = self.deployment.padded_rows(int(tree.kept.sum()))
+        verify_before = target.verify_seconds
+        logits = target.verify(tree, root, position, rows)
+        result = walk(tree, 1, _Speaker(tree, target, logits, position, sampling, self.pair.eos_token_ids))
+        committed = result.tokens[0]
+        path = result.path_rows[0]
+        target.commit(position, path)
+        if draft is not None:
+            draft.commit(path, committed)
+        said_by = target.place_of(path[len(committed) - 1])  # the row whose distribution gave the new root
+        entropy, margin = entropy_and_margin(logits[said_by][None])
+        lookup_agrees = tuple(_extend(index, committed)) if index is not None else (-1,) * len(committed)
+        text.extend(committed)
+        agrees_from, draft_agrees = self._check_guesses(progress, text, int(result.drafted_path[0]))
+        policy.observe(build_outcome(tree, context, result))
+        progress.advance(
+            int(result.accepted_length[0]),
+            len(committed),
+            int(result.drafted_path[0]),
+            draft_agrees,
+            lookup_agrees,
+            float(entropy[0]),
+            float(margin[0]),
+        )
+        finish = ""
+        if committed[-1] in self.pair.eos_token_ids:
+            finish = "eos"
+        elif progress.remaining_tokens <= 0:
+            finish = "length"
+        return RoundRecord(
+            index=number,
+            context=context,
+            tree=tree,
+            walk=result,
+            committed=committed,
+            draft_agrees=draft_agrees,
+            agrees_from=agrees_from,
+            lookup_agrees=lookup_agrees,
+            root_token=root,
+            fallback=policy.round_fallback,
+            suspended=policy.round_suspended,
+            draft_ms=((draft.draft_seconds if draft else 0.0) - draft_before) * 1e3,
+            verify_ms=(target.verify_seconds - verify_before) * 1e3,
+            policy_ms=policy.round_ms,
+            verify_rows=rows,
+            finish=finish,
+        )
+
+    def _check_guesses(self, progress: Progress, text: list[int], drafted_path: int) -> tuple[int, tuple[int, ...]]:
+        """Compare the draft's first guesses that this round made checkable with the text."""
+        if self._draft is None or drafted_path == 0:
+            return progress.draft_seen, ()
+        first = progress.draft_seen
+        guesses = self._draft.first_guess
+        agrees = []
+        for place in range(first, progress.position + drafted_path):
+            if place + 1 < len(text):
+                guess = guesses.pop(place, -1)
+                agrees.append(-1 if guess < 0 else int(guess == text[place + 1]))
+        return first, tuple(agrees)
+
+
+class _Speaker:
+    """What the target says along the path, asked row by row."""
+
+    def __init__(
+        self,
+        tree: RoundTree,
+        target: LiveTarget,
+        logits: torch.Tensor,
+        position: int,
+        sampling: Sampling,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._tree = tree
+        self._target = target
+        self._logits = logits
+        self._position = position
+        self._sampling = sampling
+        self._eos = eos_token_ids
+
+    def __call__(self, request: int, row: int) -> int:
+        forest = self._tree.forest
+        depth = int(forest.column("depth")[row])
+        if depth and int(forest.column("token")[row]) in self._eos:
+            return -1
+        return target_token(self._logits[self._target.place_of(row)], self._position + depth + 1, self._sampling)
+
+
+def _extend(index: SuffixIndex, committed: Sequence[int]) -> Iterator[int]:
+    """Append committed tokens; yields 1, 0 or -1: whether the lookup's first continuation was the token."""
+    for token in committed:
+        guess = index.predict()
+        yield -1 if guess < 0 else int(guess == token)
+        index.append(token)
+
+
+def collect(steps: Iterator[RoundRecord], engine: Engine, began: float) -> Completion:
+    """Run `steps` to the end; `began` is when the request's clock (`time.perf_counter`) was started."""
+    tokens: list[int] = []
+    accepted: list[int] = []
+    nodes: list[int] = []
+    growths = calls = fallbacks = suspensions = 0
+    draft_ms = verify_ms = policy_ms = 0.0
+    finish = ""
+    prefilled = began
+    for number, record in enumerate(steps):
+        if number == 0:
+            # the first round's own time belongs to decoding
+            prefilled = engine.decode_began
+        tokens.extend(record.committed)
+        accepted.append(int(record.walk.accepted_length[0]))
+        nodes.append(record.tree.num_nodes)
+        growths += len(record.tree.growth_tokens)
+        calls += record.tree.policy_calls
+        fallbacks += record.fallback
+        suspensions += record.suspended
+        draft_ms += record.draft_ms
+        verify_ms += record.verify_ms
+        policy_ms += record.policy_ms
+        finish = record.finish
+    ended = time.perf_counter()
+    return Completion(
+        tokens=tuple(tokens),
+        finish=finish,
+        accepted_lengths=tuple(accepted),
+        verified_nodes=tuple(nodes),
+        growths=growths,
+        policy_calls=calls,
+        fallbacks=fallbacks,
+        suspensions=suspensions,
+        prefill_seconds=prefilled - began,
+        decode_seconds=ended - prefilled,
+        draft_seconds=draft_ms / 1e3,
+        verify_seconds=verify_ms / 1e3,
+        policy_seconds=policy_ms / 1e3,
+    )

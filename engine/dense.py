@@ -1,0 +1,206 @@
+"""Dense traces: a tree grown to the envelope at every committed position of a known text.
+
+The text is fixed, so nothing has to be decoded: one teacher-forced pass of each model gives every committed position's
+state, and trees at many positions grow together, level by level, as the requests of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.errors import PromptError, require
+from treewise.data.suffix import SuffixIndex
+from treewise.data.trace_schema import NodeTable, Rounds
+from treewise.engine.draft_model import DraftModel, decoder_layers, decoder_of
+from treewise.engine.live_draft import DraftHead
+from treewise.engine.pair import Pair
+from treewise.engine.record import build_tables, node_columns
+from treewise.engine.sampling import entropy_and_margin
+from treewise.engine.tree_model import TreeModel
+from treewise.policy.everything import EverythingPolicy
+from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, DraftGuesses, Int32Array, Nodes
+from treewise.policy.outcome import walk
+from treewise.policy.progress import Progress, build_context
+from treewise.policy.round import RoundBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class KnownText:
+    """A prompt and the completion that was committed after it."""
+
+    prompt_id: str
+    task: str
+    prompt: tuple[int, ...]
+    completion: tuple[int, ...]
+    max_new_tokens: int  # the limit under which the completion was made
+    finish: str  # "eos" or "length"
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.prompt or not self.completion:
+            raise PromptError(f"text of {self.prompt_id!r} must hold a prompt and a completion, got an empty one")
+        limit = self.max_new_tokens
+        require(len(self.completion) <= limit, "completion", f"at most {limit} tokens", len(self.completion))
+
+
+class DenseDraft:
+    """The draft at many positions of one text at once."""
+
+    def __init__(self, draft: DraftModel, vocab_size: int, width: int, text: Sequence[int]) -> None:
+        self.head = DraftHead(draft, vocab_size, width)
+        self.tree_model = TreeModel(draft.model, draft.num_layers, capacity=len(text) + 2048)
+        hidden = self.tree_model.prefill(list(text))
+        assert hidden is not None
+        self._hidden = hidden  # [text, hidden size]
+        none = np.zeros(0, dtype=np.int32)
+        self._first = self.head.read(hidden, none, none).tokens[:, 0]
+        self._length = len(text)
+        self._roots = np.zeros(0, dtype=np.int64)  # [requests] positions
+        self._slot_of: dict[int, int] = {}
+        self._mask_of: dict[int, NDArray[np.bool_]] = {}
+
+    def open(self, roots: Sequence[int]) -> None:
+        """Start trees at the positions `roots`, one per request; the last trees go."""
+        self._roots = np.asarray(roots, dtype=np.int64)
+        self._slot_of.clear()
+        self._mask_of.clear()
+        self.tree_model.cache.keep(self._length, ())
+
+    def first_guess(self, position: int) -> int:
+        """The draft's most probable token behind the text up to `position`."""
+        return int(self._first[position])
+
+    def in_vocab(self, tokens: Int32Array) -> BoolArray:
+        """Which of `tokens` [n] the draft's head can say."""
+        return self.head.in_vocab(tokens)
+
+    def grow(self, nodes: Nodes, rows: Int32Array, extra_rows: Int32Array, extra_tokens: Int32Array) -> DraftGuesses:
+        """Guesses below `rows` (parents first); the roots' come from the pass over the text."""
+        inner = np.flatnonzero(nodes.parent[rows] >= 0)
+        outer = np.flatnonzero(nodes.parent[rows] < 0)
+        hidden = torch.empty((len(rows), self._hidden.shape[1]), dtype=self._hidden.dtype, device=self._hidden.device)
+        hidden[outer] = self._hidden[self._roots[nodes.request[rows[outer]]]]
+        if inner.size:
+            hidden[inner] = self._run(nodes, rows[inner])
+        return self.head.read(hidden, extra_rows, extra_tokens)
+
+    def _run(self, nodes: Nodes, rows: Int32Array) -> torch.Tensor:
+        start = self.tree_model.cache.length
+        mask = np.zeros((len(rows), start + len(rows)), dtype=np.bool_)
+        roots = self._roots[nodes.request[rows]]
+        for place, row in enumerate(rows.tolist()):
+            seen = self._mask_of.get(int(nodes.parent[row]))
+            if seen is None:
+                mask[place, : roots[place] + 1] = True  # the text up to the root
+            else:
+                mask[place, : len(seen)] = seen
+            mask[place, start + place] = True
+            self._slot_of[row] = start + place
+            self._mask_of[row] = mask[place]
+        positions = (roots + nodes.depth[rows]).astype(np.int32)
+        return self.tree_model.forward(nodes.token[rows], positions, mask)
+
+
+@torch.inference_mode()
+def target_signals(pair: Pair, text: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]:
+    """Entropy (bits), margin and most probable next token of the target at every position of `text`; each [text]."""
+    decoder = decoder_of(pair.target)
+    model = TreeModel(pair.target, len(decoder_layers(decoder)), capacity=len(text))
+    count = len(text)
+    positions = np.arange(count, dtype=np.int32)
+    logits = model.forward(np.asarray(text, dtype=np.int32), positions, np.tri(count, dtype=np.bool_))
+    entropy, margin = entropy_and_margin(logits)
+    return entropy.cpu().numpy(), margin.cpu().numpy(), logits.argmax(-1).cpu().numpy()
+
+
+def grow_dense(
+    pair: Pair, text: KnownText, envelope: Envelope, prior_table: PriorTable, chunk_positions: int = 16
+) -> tuple[Rounds, NodeTable]:
+    """Trace tables of one text: a tree grown to `envelope` at each position that a round may start from.
+
+    `envelope` should be the widened one of the policies that will be replayed (`Envelope.widened`).
+    """
+    tokens = (*text.prompt, *text.completion)
+    first = len(text.prompt) - 1
+    entropy, margin, _ = target_signals(pair, tokens[:-1])
+    draft = None
+    if pair.draft is not None:
+        draft = DenseDraft(pair.draft, pair.description.vocab_size, max(envelope.draft_width, 1), tokens[:-1])
+    policy = EverythingPolicy()
+    builder = RoundBuilder(envelope, prior_table)
+    index = SuffixIndex(tokens[:first])
+    rounds: list[dict[str, Any]] = []
+    nodes: list[dict[str, Any]] = []
+    for start in range(first, len(tokens) - 1, chunk_positions):
+        roots = list(range(start, min(start + chunk_positions, len(tokens) - 1)))
+        lookups: list[SuffixIndex] = []
+        batch = []
+        for root in roots:
+            index.append(tokens[root])
+            lookups.append(index.copy())
+            progress = Progress(0, len(text.prompt), text.max_new_tokens, text.temperature)
+            progress.position = progress.draft_seen = root
+            progress.generated_tokens = root - first
+            batch.append(progress)
+        if draft is not None:
+            draft.open(roots)
+        context = build_context(batch)
+        root_tokens = np.asarray([tokens[root] for root in roots], dtype=np.int32)
+        tree = builder.build(policy, context, root_tokens, lookups, draft)
+        depths = tree.forest.column("depth")
+
+        def next_token(request: int, row: int, roots: list[int] = roots, depths: Int32Array = depths) -> int:
+            place = roots[request] + int(depths[row]) + 1
+            return tokens[place] if place < len(tokens) else -1
+
+        result = walk(tree, len(roots), next_token)
+        for request, root in enumerate(roots):
+            number = root - first
+            part = node_columns(tree.forest, 0, number, request, tree.kept, result.on_path, result.match)
+            nodes.append(part)
+            row = _round_row(text, tree.forest.column, request, number, tokens, len(part["node"]))
+            row["opening"] = LOOKUP | (DRAFT if draft is not None else 0)
+            row["draft_agrees"] = [_agrees(-1 if draft is None else draft.first_guess(root), tokens[root + 1])]
+            row["lookup_agrees"] = [_agrees(lookups[request].predict(), tokens[root + 1])]
+            # the first root is the prompt's end: no distribution of this request gave it
+            row["target_entropy"] = float(entropy[root - 1]) if number else float("nan")
+            row["target_margin"] = float(margin[root - 1]) if number else float("nan")
+            rounds.append(row)
+    rounds[-1]["finish"] = text.finish
+    return build_tables(rounds, nodes)
+
+
+def _round_row(
+    text: KnownText, column: Any, request: int, number: int, tokens: Sequence[int], num_nodes: int
+) -> dict[str, Any]:
+    root = len(text.prompt) - 1 + number
+    signals = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
+    return {
+        "request": 0,
+        "prompt_id": text.prompt_id,
+        "task": text.task,
+        "round": number,
+        "position": root,
+        "generated_tokens": number,
+        "remaining_tokens": text.max_new_tokens - number,
+        "prompt_tokens": len(text.prompt),
+        "temperature": text.temperature,
+        "seed": text.seed,
+        "root_token": tokens[root],
+        "committed": [tokens[root + 1]],
+        **{name: float(column(name)[request]) for name in signals},
+        "num_nodes": num_nodes,
+        "finish": "",
+    }
+
+
+def _agrees(guess: int, token: int) -> int:
+    return -1 if guess < 0 else int(guess == token)

@@ -1,0 +1,301 @@
+"""Distilling a draft: a few of the target's layers taught to say what the target says, by KL over a cut head."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+from transformers import PreTrainedModel
+
+from treewise.data.errors import PairError, require
+from treewise.engine.draft_folder import trainable_draft, trained_parameters
+from treewise.engine.draft_model import DraftModel
+from treewise.engine.hub import write_atomically
+from treewise.engine.teacher import Lesson, length_batches, pad_right
+
+LOSS_ROWS = 256  # positions whose logits are held at once; a few megabytes stay in the cache
+AGREEMENT_RANKS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class DistillSettings:
+    """How a draft is trained."""
+
+    num_layers: int = 2
+    head_size: int = 16_384
+    epochs: int = 2
+    batch_tokens: int = 2048  # padded tokens in one optimiser step
+    learning_rate: float = 1e-3
+    warmup_steps: int = 40
+    final_rate_share: float = 0.05  # of the learning rate, at the end of the cosine
+    weight_decay: float = 0.01
+    gradient_norm: float = 1.0  # clipped to
+    held_out_share: float = 0.05  # of the prompts, for the reported agreement
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "head_size", "epochs", "batch_tokens"):
+            require(getattr(self, name) >= 1, name, ">= 1", getattr(self, name))
+        require(self.warmup_steps >= 0, "warmup_steps", ">= 0", self.warmup_steps)
+        require(self.learning_rate > 0, "learning_rate", "> 0", self.learning_rate)
+        require(0 <= self.final_rate_share <= 1, "final_rate_share", "between 0 and 1", self.final_rate_share)
+        require(0 < self.held_out_share < 1, "held_out_share", "between 0 and 1", self.held_out_share)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often the target's greedy token is among the draft's first 1, 2, 4, 8, on text the draft never saw."""
+
+    task: str  # "all" for all of them
+    positions: int
+    top: tuple[float, ...]  # one share per rank of AGREEMENT_RANKS
+    head_coverage: float  # share of positions whose greedy token the cut head can say
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        tops = {f"top_{rank}": round(share, 4) for rank, share in zip(AGREEMENT_RANKS, self.top, strict=True)}
+        return {
+            "task": self.task,
+            "positions": self.positions,
+            **tops,
+            "head_coverage": round(self.head_coverage, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DistillStep:
+    """Where training stands after one step."""
+
+    step: int
+    num_steps: int
+    loss_nats: float  # mean KL(target || draft) per position, both over the cut head
+    seconds: float  # since this process began to train
+
+
+def frequent_tokens(lessons: Iterable[Lesson], always: Sequence[int], head_size: int, vocab_size: int) -> NDArray[Any]:
+    """The `head_size` most frequent tokens of the lessons, rising ids; `always` come first whatever their count.
+
+    Equal counts go to the lower id: byte-pair vocabularies number their tokens by how early they were merged.
+    """
+    counts: Counter[int] = Counter()
+    for lesson in lessons:
+        counts.update(lesson.token_ids.tolist())
+    forced = set(always)
+    order = sorted(range(vocab_size), key=lambda token: (token not in forced, -counts[token], token))
+    return np.sort(np.array(order[:head_size], dtype=np.int32))
+
+
+def split_lessons(lessons: Sequence[Lesson], settings: DistillSettings) -> tuple[list[Lesson], list[Lesson]]:
+    """Training and held-out lessons; a prompt is on one side with all its answers."""
+    prompts = sorted({lesson.prompt_id for lesson in lessons}, key=lambda name: hashlib.sha256(name.encode()).digest())
+    held = set(prompts[: max(1, round(settings.held_out_share * len(prompts)))])
+    if len(held) == len(prompts):
+        raise PairError(f"distillation needs at least 2 prompts, got {len(prompts)}")
+    return [x for x in lessons if x.prompt_id not in held], [x for x in lessons if x.prompt_id in held]
+
+
+def distill(
+    target: PreTrainedModel,
+    lessons: Sequence[Lesson],
+    head_token_ids: NDArray[np.int32],
+    settings: DistillSettings,
+    checkpoint: Path,
+    *,
+    report: Callable[[DistillStep], None] = lambda step: None,
+    after_epoch: Callable[[int, DraftModel], None] = lambda epoch, draft: None,
+    checkpoint_every_s: float = 60.0,
+) -> DraftModel:
+    """Train a draft, going on from `checkpoint` when it was written under the same settings and lessons.
+
+    The loss is KL(target || draft) over the cut head, at every answer position and, once a prompt, at the prompt's
+    own positions behind what all prompts share.
+    """
+    draft = trainable_draft(target, settings.num_layers, head_token_ids)
+    parameters = trained_parameters(draft)
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    optimiser = torch.optim.AdamW(
+        parameters.values(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
+    )
+    plan = _plan(lessons, settings)
+    num_steps = len(plan) * settings.epochs
+    identity = _identity(settings, lessons, head_token_ids)
+    step = _restore(checkpoint, identity, parameters, optimiser)
+    starts = _supervised_from(lessons)
+    began = saved = time.monotonic()
+    draft.model.train()
+    while step < num_steps:
+        epoch, place = divmod(step, len(plan))
+        order = np.random.default_rng([settings.seed, epoch]).permutation(len(plan))
+        for group in optimiser.param_groups:
+            group["lr"] = settings.learning_rate * rate_share(step, num_steps, settings)
+        loss = _train_step(draft, [(lessons[i], starts[i]) for i in plan[order[place]]])
+        nn.utils.clip_grad_norm_(list(parameters.values()), settings.gradient_norm)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        step += 1
+        report(DistillStep(step, num_steps, loss, time.monotonic() - began))
+        if step == num_steps or time.monotonic() - saved >= checkpoint_every_s:
+            _store(checkpoint, identity, step, parameters, optimiser)
+            saved = time.monotonic()
+        if step % len(plan) == 0:
+            draft.model.eval()
+            after_epoch(step // len(plan), draft)
+            draft.model.train()
+    for parameter in parameters.values():
+        parameter.requires_grad_(False)
+    draft.model.eval()
+    return draft
+
+
+def rate_share(step: int, num_steps: int, settings: DistillSettings) -> float:
+    """Share of the learning rate at a step: linear warm-up, then a cosine down to `final_rate_share`."""
+    if step < settings.warmup_steps:
+        return (step + 1) / (settings.warmup_steps + 1)
+    progress = (step - settings.warmup_steps) / max(1, num_steps - settings.warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return settings.final_rate_share + (1 - settings.final_rate_share) * cosine
+
+
+def _plan(lessons: Sequence[Lesson], settings: DistillSettings) -> list[list[int]]:
+    return length_batches([len(lesson.token_ids) for lesson in lessons], settings.batch_tokens)
+
+
+def _supervised_from(lessons: Sequence[Lesson]) -> list[int]:
+    # First supervised position of each lesson. The opening that every prompt shares (the system message) teaches
+    # nothing twice; other prompt positions are worth one visit, on the prompt's first answer.
+    shared = min(len(lesson.token_ids) for lesson in lessons) - 1
+    first = lessons[0].token_ids
+    for lesson in lessons:
+        same = (lesson.token_ids[:shared] == first[:shared]).cumprod(0)
+        shared = int(same.sum())
+    seen: set[str] = set()
+    starts = []
+    for lesson in lessons:
+        starts.append(lesson.num_prompt_tokens - 1 if lesson.prompt_id in seen else shared)
+        seen.add(lesson.prompt_id)
+    return starts
+
+
+def _train_step(draft: DraftModel, batch: Sequence[tuple[Lesson, int]]) -> float:
+    """Accumulate gradients of one batch; returns the mean loss in nats."""
+    ids = pad_right([lesson.token_ids for lesson, _ in batch]).to(draft.head_weight.device)
+    hidden = draft.model(input_ids=ids, use_cache=False).last_hidden_state
+    pieces = [hidden[row, start : len(lesson.token_ids)] for row, (lesson, start) in enumerate(batch)]
+    wanted = torch.cat([lesson.states[start:] for lesson, start in batch]).to(hidden)
+    said = torch.cat(pieces)
+    loss, gradient = _kl_and_gradient(draft, said.detach(), wanted)
+    said.backward(gradient)
+    return loss
+
+
+@torch.no_grad()
+def _kl_and_gradient(draft: DraftModel, said: torch.Tensor, wanted: torch.Tensor) -> tuple[float, torch.Tensor]:
+    # The head is frozen, so the gradient at the hidden states is all that is needed: (draft - target) @ head.
+    # Written out block by block, it never holds [positions, head] twice, as autograd would several times over.
+    gradient = torch.empty_like(said)
+    total = 0.0
+    for start in range(0, len(said), LOSS_ROWS):
+        rows = slice(start, start + LOSS_ROWS)
+        target_log = draft.head(wanted[rows]).log_softmax(dim=-1)
+        draft_log = draft.head(said[rows]).log_softmax(dim=-1)
+        target = target_log.exp()
+        total += float((target * (target_log - draft_log)).sum())
+        gradient[rows] = (draft_log.exp_().sub_(target)) @ draft.head_weight
+    return total / len(said), gradient.div_(len(said))
+
+
+@torch.inference_mode()
+def measure_agreement(draft: DraftModel, target: PreTrainedModel, lessons: Sequence[Lesson]) -> list[Agreement]:
+    """Agreement on the answer positions of greedy lessons, over all and by task.
+
+    The target's own greedy token is compared, over its whole vocabulary: one that the cut head lacks is a miss.
+    """
+    head = target.get_output_embeddings()
+    ids = draft.head_token_ids
+    head_ids = torch.arange(draft.head_size) if ids is None else torch.from_numpy(ids.astype(np.int64))
+    hits: dict[str, list[torch.Tensor]] = {}
+    for batch in length_batches([len(lesson.token_ids) for lesson in lessons], 2048):
+        padded = pad_right([lessons[index].token_ids for index in batch]).to(draft.head_weight.device)
+        hidden = draft.model(input_ids=padded, use_cache=False).last_hidden_state
+        for row, index in enumerate(batch):
+            lesson = lessons[index]
+            span = slice(lesson.num_prompt_tokens - 1, len(lesson.token_ids) - 1)
+            greedy = head(lesson.states[span].to(head.weight)).argmax(dim=-1).cpu()
+            ranked = head_ids[draft.head(hidden[row, span]).topk(max(AGREEMENT_RANKS), dim=-1).indices.cpu()]
+            found = ranked == greedy[:, None]
+            top = torch.stack([found[:, :rank].any(dim=-1) for rank in AGREEMENT_RANKS], dim=1)
+            covered = torch.isin(greedy, head_ids)[:, None]
+            hits.setdefault(lesson.task, []).append(torch.cat([top, covered], dim=1).double())
+    grouped = {task: torch.cat(rows) for task, rows in sorted(hits.items())}
+    grouped = {"all": torch.cat(list(grouped.values())), **grouped} if grouped else {}
+    return [
+        Agreement(task, len(rows), tuple(rows[:, :-1].mean(dim=0).tolist()), float(rows[:, -1].mean()))
+        for task, rows in grouped.items()
+    ]
+
+
+def lessons_sha256(lessons: Sequence[Lesson]) -> str:
+    """Hash of the texts that a draft learns from."""
+    digest = hashlib.sha256()
+    for lesson in lessons:
+        digest.update(f"{lesson.prompt_id} {lesson.num_prompt_tokens} {len(lesson.token_ids)}\n".encode())
+        digest.update(lesson.token_ids.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _identity(settings: DistillSettings, lessons: Sequence[Lesson], head_token_ids: NDArray[np.int32]) -> str:
+    head = hashlib.sha256(head_token_ids.tobytes()).hexdigest()
+    return json.dumps([settings.to_json(), lessons_sha256(lessons), head], sort_keys=True)
+
+
+def _store(
+    path: Path, identity: str, step: int, parameters: dict[str, nn.Parameter], optimiser: torch.optim.Optimizer
+) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parameter in parameters.items():
+        state = optimiser.state[parameter]
+        tensors[f"value/{name}"] = parameter.detach().cpu().contiguous()
+        tensors[f"first/{name}"] = state["exp_avg"].cpu().contiguous()
+        tensors[f"second/{name}"] = state["exp_avg_sq"].cpu().contiguous()
+    write_atomically(path, save(tensors, metadata={"identity": identity, "step": str(step)}))
+
+
+@torch.no_grad()
+def _restore(path: Path, identity: str, parameters: dict[str, nn.Parameter], optimiser: torch.optim.Optimizer) -> int:
+    """Load a checkpoint of the same run; returns the step to go on from, 0 when there is none."""
+    if not path.is_file():
+        return 0
+    try:
+        with safe_open(path, framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            if metadata.get("identity") != identity:
+                return 0
+            step = int(metadata["step"])
+            for name, parameter in parameters.items():
+                parameter.copy_(stored.get_tensor(f"value/{name}"))
+                optimiser.state[parameter] = {
+                    "step": torch.tensor(float(step)),
+                    "exp_avg": stored.get_tensor(f"first/{name}").to(parameter.device),
+                    "exp_avg_sq": stored.get_tensor(f"second/{name}").to(parameter.device),
+                }
+    except (OSError, SafetensorError) as error:
+        raise PairError(f"checkpoint {path} cannot be read ({error}); delete it to start anew") from error
+    return step

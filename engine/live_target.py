@@ -1,0 +1,93 @@
+"""The target, live: one forward pass a round over root and tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from treewise.engine.draft_model import decoder_layers, decoder_of
+from treewise.engine.tree_model import BoolMatrix, TreeModel
+from treewise.policy.round import RoundTree
+
+
+class LiveTarget:
+    """Verifies one request's trees. Between rounds its cache holds the committed tokens before the root, nothing else."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._decoder = decoder_of(model)
+        self.tree_model = TreeModel(model, len(decoder_layers(self._decoder)))
+        self.verify_seconds = 0.0
+        self.num_passes = 0
+        self._place_of: dict[int, int] = {}  # forest row -> row of the verify pass
+
+    def begin(self, prompt: Sequence[int], capacity: int) -> None:
+        """Forget the last request and prefill every prompt token but the last, which is the first root."""
+        self.tree_model.reset(capacity)
+        self.tree_model.prefill(prompt[:-1], decoder=self._decoder)
+        self.verify_seconds = 0.0
+        self.num_passes = 0
+
+    def verify(self, tree: RoundTree, root_token: int, position: int, padded_rows: int) -> torch.Tensor:
+        """Logits [1 + verified nodes, vocabulary] of the root and the kept rows, in forest order.
+
+        Args:
+            root_token: the last committed token.
+            position: its absolute position; the cache holds exactly the tokens before it.
+            padded_rows: rows to run, dead ones included.
+        """
+        began = time.perf_counter()
+        base = self.tree_model.cache.length
+        assert base == position
+        kept = np.flatnonzero(tree.kept)
+        tokens, depths, mask = verify_rows(tree, kept, root_token, base, padded_rows)
+        logits = self.tree_model.forward(tokens, (position + depths).astype(np.int32), mask)
+        self._place_of = {int(row): place for place, row in enumerate(kept)}
+        self.num_passes += 1
+        if logits.device.type != "cpu":
+            torch.cuda.synchronize(logits.device)
+        self.verify_seconds += time.perf_counter() - began
+        return logits[: len(kept)]
+
+    def place_of(self, row: int) -> int:
+        """The row of the last verify pass that forest `row` ran in."""
+        return self._place_of[row]
+
+    def commit(self, position: int, path_rows: Sequence[int]) -> None:
+        """Keep the root and the accepted path (forest rows, root first); everything else of the tree goes."""
+        self.tree_model.cache.keep(position, [position + self._place_of[row] for row in path_rows])
+
+
+def verify_rows(
+    tree: RoundTree, kept: NDArray[np.intp], root_token: int, base: int, padded_rows: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], BoolMatrix]:
+    """Tokens, depths and mask of a verify pass over forest rows `kept` (root first), behind `base` cached slots.
+
+    Returns tokens [rows], depths [rows] and mask [rows, base + rows], with rows = max(padded_rows, len(kept)). A row
+    sees the committed slots, its ancestors and itself; a dead row sees the committed slots and itself.
+    """
+    parent, depth = tree.forest.column("parent"), tree.forest.column("depth")
+    count = len(kept)
+    rows = max(padded_rows, count)
+    tokens = np.full(rows, root_token, dtype=np.int32)
+    tokens[:count] = tree.forest.column("token")[kept]
+    tokens[0] = root_token
+    depths = np.zeros(rows, dtype=np.int32)
+    depths[:count] = depth[kept]
+    place = np.full(tree.forest.num_rows, -1, dtype=np.int64)
+    place[kept] = np.arange(count)
+    above = np.zeros(count, dtype=np.int64)
+    above[1:] = place[parent[kept[1:]]]
+    mask = np.zeros((rows, base + rows), dtype=np.bool_)
+    mask[:, :base] = True
+    mask[np.arange(rows), base + np.arange(rows)] = True
+    inner = mask[:count, base : base + count]
+    # Ancestors of a row are its parent's, parents first: one pass per depth.
+    for level in range(1, int(depths.max(initial=0)) + 1):
+        here = np.flatnonzero(depths[:count] == level)
+        inner[here] |= inner[above[here]]
+    return tokens, depths, mask

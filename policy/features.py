@@ -1,0 +1,174 @@
+"""Features of candidates: the one function that the live policy, replay and training share.
+
+Signals stay raw where trees can read them; logarithms only tame ranges. What is not known is NaN. Nothing here depends
+on the policy that drew the tree (no accepted lengths) and nothing on the target's own distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.policy.hook import DRAFT, LOOKUP, Float32Array, Nodes, RoundContext
+
+FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
+    "draft": ("draft_log_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
+    "lookup": ("lookup_match_length", "lookup_log_count", "lookup_share", "lookup_log_age", "lookup_rank"),
+    "agreement": ("in_both", "first_agree", "lookup_first_draft_prob", "draft_first_lookup_share"),
+    "siblings": ("draft_rival_prob", "lookup_rival_share"),
+    "parent": ("parent_draft_log_prob", "parent_match_length", "parent_lookup_share", "parent_in_both"),
+    "path": ("depth", "log_prior", "parent_log_path_prior", "path_min_log_prior", "path_mean_log_prior", "lookup_run"),
+    "context": ("draft_agreement", "lookup_agreement", "generated_tokens", "temperature"),
+}
+FEATURES: tuple[str, ...] = tuple(name for group in FEATURE_GROUPS.values() for name in group)
+GROWTH_FEATURES: tuple[str, ...] = (
+    *("draft_log_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
+    *("lookup_match_length", "lookup_share", "in_both"),
+    *("below_match_length", "below_log_count", "below_share", "below_log_age"),
+    *("depth", "log_prior", "log_path_prior"),
+    *("draft_agreement", "lookup_agreement", "generated_tokens", "temperature"),
+)
+
+_NAN = np.float32(np.nan)
+_SMALLEST = np.float32(1e-12)  # probabilities below it are this one, so that logarithms stay finite
+_BOTH = DRAFT | LOOKUP
+
+
+def _log(values: NDArray[Any]) -> Float32Array:
+    """Natural logarithm of probabilities; NaN stays NaN."""
+    clipped: Float32Array = np.maximum(values, _SMALLEST)
+    return np.log(clipped)
+
+
+def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> Float32Array:
+    """What the match model reads of forest `rows` [n], roots excluded. Returns [n, len(FEATURES)] float32.
+
+    `forest` holds every row offered so far, parents before children. The columns describe the present state: once the
+    draft ran on a row's parent, the same row has more of them filled.
+    """
+    rows = np.asarray(rows, dtype=np.intp)
+    table = np.empty((len(FEATURES), len(rows)), dtype=np.float32)
+    parent = forest.parent
+    above = np.maximum(parent[rows], 0)
+    prob, rank = forest.draft_prob[rows], forest.draft_rank[rows]
+    share, lookup_rank = forest.lookup_share[rows], forest.lookup_rank[rows]
+    depth = forest.depth[rows]
+    margin = forest.draft_margin[rows]
+
+    table[0] = _log(prob)
+    table[1] = rank
+    table[2] = forest.draft_entropy[rows]
+    table[3] = margin
+    table[4] = forest.in_draft_vocab[rows]
+
+    table[5] = forest.lookup_match_length[rows]
+    table[6] = np.log1p(forest.lookup_count[rows])
+    table[7] = share
+    table[8] = np.log1p(forest.lookup_age[rows])
+    table[9] = lookup_rank
+
+    # Both sources' first choices below every parent, scattered to the parent's row.
+    firsts = np.full((6, len(parent)), _NAN, dtype=np.float32)
+    first = np.flatnonzero(forest.draft_rank == 0)
+    below = parent[first]
+    firsts[0, below] = forest.draft_prob[first]
+    firsts[1, below] = forest.lookup_share[first]
+    firsts[2, below] = forest.lookup_rank[first]
+    first = np.flatnonzero(forest.lookup_rank == 0)
+    below = parent[first]
+    firsts[3, below] = forest.lookup_share[first]
+    firsts[4, below] = forest.draft_prob[first]
+    first = np.flatnonzero(forest.lookup_rank == 1)
+    firsts[5, parent[first]] = forest.lookup_share[first]
+    draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = firsts[:, above]
+    table[10] = forest.sources[rows] == _BOTH
+    table[11] = np.where(np.isnan(shared + lookup_first), _NAN, shared_rank == 0)
+    table[12] = lookup_first_prob
+    table[13] = shared
+
+    table[14] = np.where(rank == 0, prob - margin, draft_first)
+    table[15] = np.where(lookup_rank == 0, lookup_second, lookup_first)
+
+    inner = depth > 1  # the root is certain, and its lookup columns speak of its children
+    table[16:20] = _NAN
+    deep = above[inner]
+    if deep.size:
+        table[16, inner] = _log(forest.draft_prob[deep])
+        table[17, inner] = forest.lookup_match_length[deep]
+        table[18, inner] = forest.lookup_share[deep]
+        table[19, inner] = forest.sources[deep] == _BOTH
+
+    log_path = _log(forest.path_prior)
+    lowest, run = _along_paths(forest)
+    table[20] = depth
+    table[21] = _log(forest.prior[rows])
+    table[22] = log_path[above]
+    table[23] = _log(lowest[rows])
+    table[24] = log_path[rows] / np.maximum(depth, 1)
+    table[25] = run[rows]
+
+    _context(table[26:30], forest, rows, context)
+    return np.ascontiguousarray(table.T)
+
+
+def growth_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> Float32Array:
+    """What the growth model reads of forest `rows` [n], roots included, before the draft is run below them.
+
+    The `below_` columns are the lookup's first continuation below the row, where it was offered together with the row
+    (in a chain) or is shown on the root; asking the lookup and the draft in one step gives NaN, in a trace as well.
+    Returns [n, len(GROWTH_FEATURES)] float32.
+    """
+    rows = np.asarray(rows, dtype=np.intp)
+    table = np.empty((len(GROWTH_FEATURES), len(rows)), dtype=np.float32)
+    parent = forest.parent
+    root = parent[rows] < 0
+    table[0] = _log(forest.draft_prob[rows])
+    table[1] = forest.draft_rank[rows]
+    table[2] = forest.draft_entropy[rows]
+    table[3] = forest.draft_margin[rows]
+    table[4] = forest.in_draft_vocab[rows]
+    table[5] = np.where(root, _NAN, forest.lookup_match_length[rows])
+    table[6] = np.where(root, _NAN, forest.lookup_share[rows])
+    table[7] = forest.sources[rows] == _BOTH
+
+    first = np.flatnonzero(forest.lookup_rank == 0)
+    first = first[forest.level[first] <= forest.level[parent[first]]]
+    source = np.full(len(parent), -1, dtype=np.intp)
+    source[parent[first]] = first
+    shown = np.where(root, rows, source[rows])
+    known = shown >= 0
+    table[8] = np.where(known, forest.lookup_match_length[shown], _NAN)
+    table[9] = np.where(known, np.log1p(forest.lookup_count[shown]), _NAN)
+    table[10] = np.where(known, forest.lookup_share[shown], _NAN)
+    table[11] = np.where(known, np.log1p(forest.lookup_age[shown]), _NAN)
+
+    table[12] = forest.depth[rows]
+    table[13] = _log(forest.prior[rows])
+    table[14] = _log(forest.path_prior[rows])
+    _context(table[15:19], forest, rows, context)
+    return np.ascontiguousarray(table.T)
+
+
+def _context(table: Float32Array, forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> None:
+    request = forest.request[rows]
+    table[0] = context.draft_agreement[request]
+    table[1] = context.lookup_agreement[request]
+    table[2] = context.generated_tokens[request]
+    table[3] = context.temperature[request]
+
+
+def _along_paths(forest: Nodes) -> tuple[Float32Array, Float32Array]:
+    """(lowest prior on the path, lookup rows in unbroken succession that end here), both [rows], by path doubling."""
+    jump = np.where(forest.parent < 0, np.arange(len(forest.parent)), forest.parent)
+    lowest = forest.prior
+    run = ((forest.sources & LOOKUP) > 0).astype(np.float32)
+    run[forest.parent < 0] = 0.0
+    span, deepest = 1, int(forest.depth.max(initial=0))
+    while span < deepest:
+        lowest = np.minimum(lowest, lowest[jump])
+        run = np.where(run == span, run + run[jump], run)
+        jump = jump[jump]
+        span *= 2
+    return lowest, run

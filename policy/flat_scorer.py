@@ -1,0 +1,140 @@
+"""Trees in plain numpy: the learned policy without any compiled extra.
+
+Every split of every tree is tested at once. A split that sends a row to the right rules out the leaves on its left;
+the leftmost leaf that no split rules out is where the row ends. (QuickScorer: Lucchese and others, SIGIR 2015.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.data.errors import BundleError
+from treewise.policy.hook import Float32Array, Int32Array
+from treewise.policy.scorer import Calibration
+
+MAX_LEAVES = 64  # bits of a leaf set
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTrees:
+    """Splits of all trees behind one another, tree by tree; a tree of one leaf has one split that rules out nothing."""
+
+    column: Int32Array  # [splits] feature, plus the number of features where NaN goes right
+    threshold: Float32Array  # [splits, 1] left where the input is <= threshold
+    left_leaves: NDArray[np.uint64]  # [splits, 1] leaves that stay when the row goes right
+    first: NDArray[np.intp]  # [trees] first split of each tree
+    leaf: NDArray[np.float64]  # [trees, leaves] log-odds, padded with 0
+    num_features: int
+
+    @classmethod
+    def parse(cls, text: str) -> FlatTrees:
+        """The trees of a LightGBM text model. Raises `BundleError` on trees that numpy cannot repeat."""
+        header, *blocks = text.split("\nTree=")
+        if not blocks:
+            raise BundleError("model must be a LightGBM text model with at least one tree, got none")
+        try:
+            num_features = int(_lines(header)["max_feature_idx"]) + 1
+            trees = [_read_tree(_lines(block), num_features) for block in blocks]
+        except (KeyError, ValueError, IndexError) as error:
+            raise BundleError(f"model must be a LightGBM text model, got one that breaks off at {error}") from error
+        column, threshold, stay, leaves = (list(part) for part in zip(*trees, strict=True))
+        width = max(len(values) for values in leaves)
+        padded = np.zeros((len(trees), width))
+        for row, values in zip(padded, leaves, strict=True):
+            row[: len(values)] = values
+        sizes = [len(values) for values in column]
+        return cls(
+            column=np.concatenate(column).astype(np.int32),
+            threshold=np.concatenate(threshold).astype(np.float32)[:, None],
+            left_leaves=np.concatenate(stay).astype(np.uint64)[:, None],
+            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
+            leaf=padded,
+            num_features=num_features,
+        )
+
+
+class FlatScorer:
+    """A LightGBM text model evaluated by numpy alone, calibrated here."""
+
+    def __init__(self, text: str, calibration: Calibration) -> None:
+        """Raises `BundleError` where the text is not a model of numerical splits with at most 64 leaves a tree."""
+        self._trees = FlatTrees.parse(text)
+        self._calibration = calibration
+        # The narrowest sets that hold every leaf keep the working arrays in cache.
+        bits = self._trees.leaf.shape[1]
+        narrow = np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
+        full = np.array(~np.uint64(0)).astype(narrow)
+        self._stay: NDArray[Any] = self._trees.left_leaves.astype(narrow)
+        self._full = full
+        self._tree_index = np.arange(len(self._trees.first))[:, None]
+
+    def score(self, features: Float32Array) -> Float32Array:
+        """Probabilities [n]."""
+        if not len(features):
+            return np.zeros(0, dtype=np.float32)
+        trees = self._trees
+        columns = features.T
+        unknown = np.isnan(columns)
+        inputs = np.concatenate(
+            [np.where(unknown, np.float32(-np.inf), columns), np.where(unknown, np.float32(np.inf), columns)]
+        )
+        right = inputs[trees.column] > trees.threshold
+        sets = np.bitwise_and.reduceat(np.where(right, self._stay, self._full), trees.first, axis=0)
+        lowest = sets & (~sets + 1)  # a power of two, exact as a float
+        leaf = np.frexp(lowest.astype(np.float64))[1] - 1
+        raw: NDArray[np.float64] = trees.leaf[self._tree_index, leaf].sum(axis=0)
+        return self._calibration.apply(raw).astype(np.float32)
+
+
+def _lines(block: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+
+
+def _numbers(parts: dict[str, str], name: str) -> NDArray[np.float64]:
+    return np.asarray([float(word) for word in parts[name].split()], dtype=np.float64)
+
+
+def _read_tree(parts: dict[str, str], num_features: int) -> tuple[NDArray[Any], ...]:
+    """(column [splits], threshold [splits], leaves that stay [splits], leaf values in order from left to right)."""
+    values = _numbers(parts, "leaf_value")
+    if int(parts.get("num_cat", "0")):
+        raise BundleError("model must be without categorical splits, got some")
+    if len(values) > MAX_LEAVES:
+        raise BundleError(f"model must have at most {MAX_LEAVES} leaves a tree for the flat scorer, got {len(values)}")
+    if len(values) == 1:
+        return np.zeros(1), np.full(1, np.inf), np.full(1, ~np.uint64(0), dtype=np.uint64), values
+    feature, threshold, kinds = (_numbers(parts, n) for n in ("split_feature", "threshold", "decision_type"))
+    missing = kinds.astype(np.int64) >> 2 & 3
+    if (missing == 1).any():
+        raise BundleError("model must not treat zeros as missing, got such splits")
+    if not ((feature >= 0) & (feature < num_features)).all():
+        raise BundleError(f"model must split on features below {num_features}, got {feature.max():.0f}")
+    nan_left = np.where(missing == 2, (kinds.astype(np.int64) & 2) > 0, threshold >= 0)
+    left, right = (_numbers(parts, n).astype(np.int64).tolist() for n in ("left_child", "right_child"))
+    order: list[int] = []
+    below: dict[int, tuple[int, int]] = {}  # split -> its left leaves are `order[start:end]`
+    stack: list[tuple[int, int]] = [(0, 0)]  # (node, stage): stage 1 comes after the left subtree
+    begins: dict[int, int] = {}
+    visits = 0
+    while stack:
+        visits += 1
+        if visits > 4 * len(values):
+            raise BundleError("model must be of trees, got a node with two parents")
+        node, stage = stack.pop()
+        if node < 0:
+            order.append(~node)
+        elif stage == 0:
+            begins[node] = len(order)
+            stack += [(node, 1), (left[node], 0)]
+        else:
+            below[node] = (begins[node], len(order))
+            stack.append((right[node], 0))
+    stay = [~((1 << below[n][1]) - (1 << below[n][0])) & 0xFFFFFFFFFFFFFFFF for n in range(len(feature))]
+    thresholds = np.clip(threshold, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+    rounded = thresholds.astype(np.float32)
+    rounded = np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    return feature + np.where(nan_left, 0, num_features), rounded, np.asarray(stay, dtype=np.uint64), values[order]

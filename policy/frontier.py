@@ -1,0 +1,209 @@
+"""The frontier rule: draft while the open frontier pays for a growth, then verify what pays for its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.data.errors import require
+from treewise.policy.budget import Float64Array, best_prefix, keep_by_price, modelled_ms, verify_curve
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    BoolArray,
+    Deployment,
+    Expansion,
+    ForestView,
+    Level,
+    Nodes,
+    RequestInfo,
+    RoundOutcome,
+    State,
+)
+from treewise.policy.rule import RulePolicy, SourceChoice
+
+DECAY = 0.95  # weight of the past in the running averages
+PRIOR_ROUNDS = 4.0  # rounds that the first guesses count for
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierSettings(SourceChoice):
+    """Settings of `FrontierPolicy`."""
+
+    kappa: float | None = None  # least open mass worth a growth; none: from the price
+    rate: float | None = None  # tokens per millisecond; none: the request's own running average
+    match_rate: float = 0.5  # first guess: a growth holds the next token, given that its node is on the path
+    beam: int = 8  # nodes of one level that the draft grows below
+    probe_rounds: int = 16  # rounds without a growth after which one is made; 0: never
+
+    def __post_init__(self) -> None:
+        SourceChoice.__post_init__(self)
+        require(self.kappa is None or self.kappa >= 0.0, "kappa", "at least 0, or none", self.kappa)
+        require(self.rate is None or self.rate > 0.0, "rate", "above 0, or none", self.rate)
+        require(0.0 < self.match_rate <= 1.0, "match_rate", "above 0 and at most 1", self.match_rate)
+        require(1 <= self.beam <= 256, "beam", "between 1 and 256", self.beam)
+        require(0 <= self.probe_rounds <= 1_000_000, "probe_rounds", "at least 0", self.probe_rounds)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What one request has shown so far; decayed sums."""
+
+    tokens: float
+    ms: float
+    hits: float
+    growths: float
+    rounds_without_draft: int = 0
+
+
+class FrontierPolicy(RulePolicy[FrontierSettings]):
+    """Prices growths and rows in tokens: a millisecond is worth the long-run tokens per millisecond.
+
+    Open mass of a node: the path prior minus what its offered children already cover, the probability that the text
+    leaves the tree there. A growth is made where open mass times the rate at which the draft holds the next token
+    exceeds what the growth and its rows cost, or, with `kappa`, while the open mass of a level's new rows is at least
+    `kappa`. Below the root the rate is the draft's recent agreement with the text.
+    """
+
+    name = "frontier"
+    settings_type = FrontierSettings
+    state: State = "request"
+
+    def __init__(self, settings: FrontierSettings | None = None) -> None:
+        super().__init__(settings)
+        self._records: dict[int, _Record] = {}
+        self._deployment: Deployment | None = None
+
+    def bind(self, deployment: Deployment) -> None:
+        """Take the price of milliseconds too."""
+        super().bind(deployment)
+        self._deployment = deployment
+
+    def begin(self, request: RequestInfo) -> None:
+        """Start from the rate of plain decoding."""
+        plain_ms = self._bound.cost.plain_ms(request.prompt_tokens)
+        hits = PRIOR_ROUNDS * self.settings.match_rate
+        self._records[request.request_id] = _Record(PRIOR_ROUNDS, PRIOR_ROUNDS * plain_ms, hits, PRIOR_ROUNDS)
+
+    def expand(self, level: Level) -> Expansion:
+        """Admits everything, looks up everywhere, drafts where it pays."""
+        candidates, forest = level.candidates, level.forest
+        admit = np.ones(len(candidates.parent), dtype=np.bool_)
+        grow = self._grow(level, admit, LOOKUP)
+        open_mass = self._open_mass(forest)
+        if level.index == 0:
+            open_mass = self._uncovered_roots(candidates)
+        draft = np.zeros_like(admit)
+        may_draft = (candidates.may_grow & self._bits & DRAFT) > 0
+        for request in range(len(level.context.request_id)):
+            rows = np.flatnonzero(may_draft & (candidates.request == request)) + level.start
+            if not rows.size:
+                continue
+            rows = rows[np.argsort(-open_mass[rows], kind="stable")][: self.settings.beam]
+            kappa = self.settings.kappa
+            if level.index and kappa is not None:
+                fresh = forest.request[level.start :] == request
+                pays = len(rows) if float(open_mass[level.start :][fresh].sum()) >= kappa else 0
+            else:
+                pays = self._worth_drafting(level, request, rows, open_mass[rows])
+            draft[rows[:pays] - level.start] = True
+        return Expansion(admit, grow | self._grow(level, draft, DRAFT))
+
+    def select(self, forest: ForestView) -> BoolArray:
+        """The node set with the most survival left after its price."""
+        context = forest.context
+        rates = np.asarray(
+            [self._rate(int(r), int(p)) for r, p in zip(context.request_id, context.position, strict=True)]
+        )
+        return keep_by_price(forest.nodes.path_prior, forest.nodes, self._bound, rates, context.position)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Update the request's rate, and how often a growth held the next token."""
+        nodes, context = outcome.nodes, outcome.context
+        spent = modelled_ms(outcome, self._bound)
+        held, known = np.zeros((2, len(nodes.parent)), dtype=np.bool_)
+        inner = nodes.parent >= 0
+        held[nodes.parent[inner & (outcome.match == 1)]] = True
+        known[nodes.parent[inner & (outcome.match >= 0)]] = True
+        checked = known & outcome.on_path & nodes.drafted
+        for place, request in enumerate(context.request_id.tolist()):
+            record = self._records[request]
+            mine = checked & (nodes.request == place)
+            record.tokens = DECAY * record.tokens + float(outcome.committed_tokens[place])
+            record.ms = DECAY * record.ms + float(spent[place])
+            if mine.any():
+                record.hits = DECAY * record.hits + float(held[mine].sum())
+                record.growths = DECAY * record.growths + float(mine.sum())
+            record.rounds_without_draft = 0 if nodes.drafted[place] else record.rounds_without_draft + 1
+
+    def finish(self, request_id: int, reason: str) -> None:
+        """Forget the request."""
+        self._records.pop(request_id, None)
+
+    @property
+    def _bound(self) -> Deployment:
+        assert self._deployment is not None, "bind comes before the first request"
+        return self._deployment
+
+    def _rate(self, request_id: int, position: int) -> float:
+        """Tokens per millisecond; never below plain decoding, which is always open."""
+        if self.settings.rate is not None:
+            return self.settings.rate
+        record = self._records[request_id]
+        plain_ms = self._bound.cost.plain_ms(position)
+        return max(record.tokens / max(record.ms, 1e-9), 1.0 / max(plain_ms, 1e-9))
+
+    @staticmethod
+    def _open_mass(forest: Nodes) -> Float64Array:
+        """Probability that the text is at the row and at none of its offered children, [rows]."""
+        covered = np.zeros(len(forest.parent), dtype=np.float64)
+        inner = forest.parent >= 0
+        np.add.at(covered, forest.parent[inner], forest.path_prior[inner].astype(np.float64))
+        return np.asarray(np.maximum(forest.path_prior.astype(np.float64) - covered, 0.0))
+
+    def _uncovered_roots(self, roots: Nodes) -> Float64Array:
+        """Open mass of the roots once the lookup, which is free, has made its first offer, [roots]."""
+        if not self._bits & LOOKUP:
+            return np.ones(len(roots.parent), dtype=np.float64)
+        pairs = zip(roots.lookup_match_length.tolist(), roots.lookup_share.tolist(), strict=True)
+        table = self._bound.prior_table
+        return np.asarray([1.0 - table.prior(int(m), s) if m > 0 and s > 0 else 1.0 for m, s in pairs])
+
+    def _worth_drafting(self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array) -> int:
+        """How many of `rows` (most open mass first) a growth should run on; 0: no growth."""
+        context, forest, cost = level.context, level.forest, self._bound.cost
+        record = self._records[int(context.request_id[request])]
+        capacity = int(context.position[request])
+        held = record.hits / record.growths
+        probe = self.settings.probe_rounds
+        if level.index == 0:
+            if 0 < probe <= record.rounds_without_draft:
+                return 1
+            agreement = float(context.draft_agreement[request])
+            held = held if np.isnan(agreement) else agreement
+        rate = self._rate(int(context.request_id[request]), capacity)
+        inner = (forest.request == request) & (forest.parent >= 0)
+        sure = -np.sort(-forest.path_prior[inner])
+        curve = verify_curve(self._bound, len(sure) + len(rows), capacity)
+        kept = best_prefix(sure, curve[: len(sure) + 1], rate)
+        tokens = _growth_tokens(forest, rows, int(context.catch_up[request]))
+        prices = np.zeros(len(rows) + 1, dtype=np.float64)
+        prices[1:] = cost.draft_ms(tokens, capacity) + cost.policy_ms
+        prices += curve[kept : kept + len(rows) + 1] - curve[kept]  # each growth is to add about one row
+        return best_prefix(held * open_mass, prices, rate)
+
+
+def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> Float64Array:
+    """Draft tokens that growing the first 1, 2, .. of `rows` runs, missing ancestors and catch-up included, [rows]."""
+    run: set[int] = set()
+    extra = 0
+    counts = []
+    for row in rows.tolist():
+        while row >= 0 and row not in run and not forest.drafted[row]:
+            run.add(row)
+            extra += catch_up if forest.parent[row] < 0 else 0
+            row = int(forest.parent[row])
+        counts.append(len(run) + extra)
+    return np.asarray(counts, dtype=np.float64)

@@ -1,0 +1,316 @@
+"""The learned policy: models score rows, the planner weighs tokens against milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.data.errors import MissingExtraError, require
+from treewise.policy.budget import modelled_ms
+from treewise.policy.bundle import Bundle, Model
+from treewise.policy.features import growth_features, node_features
+from treewise.policy.flat_scorer import FlatScorer
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    BoolArray,
+    Deployment,
+    Expansion,
+    ForestView,
+    Level,
+    Nodes,
+    Reach,
+    RequestInfo,
+    RoundContext,
+    RoundOutcome,
+    State,
+)
+from treewise.policy.planner import (
+    Float64Array,
+    IndexArray,
+    Opening,
+    PlannerSettings,
+    Prices,
+    choose_growths,
+    draft_at_once,
+    growth_gain,
+    keep_rows,
+    normalise_siblings,
+    path_products,
+)
+from treewise.policy.scorer import LightGBMScorer, OnnxScorer, Scorer
+
+ScorerName: TypeAlias = Literal["auto", "onnx", "lightgbm", "flat"]
+
+RATE_ROUNDS = 30.0  # rounds that the first guess of the throughput counts for
+AGREEMENT = 0.3  # a source's chance of the next token before it was seen at work
+
+
+def make_scorer(model: Model, name: ScorerName = "auto") -> Scorer:
+    """A scorer of `model`; "auto" takes the fastest that is installed.
+
+    Raises `ParameterError` on another name, `MissingExtraError` where its package is not installed.
+    """
+    require(name in get_args(ScorerName), "scorer", f"one of {', '.join(get_args(ScorerName))}", name)
+    if name == "lightgbm":
+        return LightGBMScorer(model.text, model.calibration)
+    if name == "flat":
+        return FlatScorer(model.text, model.calibration)
+    try:
+        return OnnxScorer(model.graph)
+    except MissingExtraError:
+        if name == "onnx":
+            raise
+    return FlatScorer(model.text, model.calibration)
+
+
+@dataclass(slots=True)
+class _Record:
+    """What one request has brought so far, and the first guess as though it were rounds."""
+
+    tokens: float
+    ms: float
+
+
+class _Scores:
+    """What is known of the rows of the round in progress."""
+
+    def __init__(self, requests: int) -> None:
+        self.match: Float64Array = np.ones(requests)  # [rows] calibrated match probability
+        self.holds: Float64Array = np.zeros(requests)  # [rows] the draft holds what the lookup does not
+        self.drafted: BoolArray = np.zeros(requests, dtype=np.bool_)  # [rows] the draft had run on the parent
+        self.path_prior: NDArray[np.float32] = np.ones(requests, dtype=np.float32)  # [rows] when it was scored
+        self.prices: list[Prices] = []  # [requests]
+
+    def stale(self, forest: Nodes) -> IndexArray:
+        """Rows that are new, or whose own or ancestors' signals were filled in since they were scored."""
+        more = len(forest.parent) - len(self.match)
+        if more:
+            self.match = np.concatenate([self.match, np.zeros(more)])
+            self.holds = np.concatenate([self.holds, np.zeros(more)])
+            self.drafted = np.concatenate([self.drafted, np.zeros(more, dtype=np.bool_)])
+            self.path_prior = np.concatenate([self.path_prior, np.full(more, -1.0, dtype=np.float32)])
+        drafted = forest.drafted[forest.parent] & (forest.parent >= 0)
+        changed = (drafted != self.drafted) | (forest.path_prior != self.path_prior)
+        self.drafted = drafted
+        self.path_prior = forest.path_prior.copy()
+        return np.flatnonzero(changed)
+
+
+class LearnedPolicy:
+    """Decides width, depth and budget by learned match probabilities and the deployment's own prices.
+
+    One bundle serves any cost profile. The throughput that prices a millisecond starts at the bundle's guess and
+    follows what the request's own rounds reach, in profile milliseconds.
+    """
+
+    state: State = "request"
+
+    def __init__(self, bundle: Bundle, scorer: ScorerName = "auto", folder: str | Path = "") -> None:
+        self.bundle = bundle
+        self.settings: PlannerSettings = bundle.planner
+        self._folder = str(folder)
+        self._match = make_scorer(bundle.match, scorer)
+        self._growth = make_scorer(bundle.growth, scorer) if bundle.growth is not None else None
+        self._records: dict[int, _Record] = {}
+        self._deployment: Deployment | None = None
+        self._scores = _Scores(0)
+        self._padded = np.ones(1, dtype=np.int64)
+
+    @classmethod
+    def load(cls, folder: str | Path, scorer: ScorerName = "auto") -> LearnedPolicy:
+        """The policy of the bundle in `folder`. Raises as `Bundle.load` and `make_scorer` do."""
+        return cls(Bundle.load(folder), scorer, folder)
+
+    @property
+    def spec(self) -> str:
+        """The spec string that makes this policy again."""
+        return f"learned:{self._folder}"
+
+    @property
+    def call_ms(self) -> float:
+        """Median milliseconds of one call, measured where the bundle was trained."""
+        return self.bundle.call_ms
+
+    @property
+    def reach(self) -> Reach:
+        """The deployment's envelope; the bundle's before `bind`."""
+        deployment = self._deployment
+        envelope = self.bundle.envelope if deployment is None else deployment.envelope
+        drafts = deployment is None or bool(deployment.sources & DRAFT)
+        return Reach(envelope.max_depth, envelope.draft_width if drafts else 0)
+
+    def bind(self, deployment: Deployment) -> None:
+        """Take the prices. Raises `BundleError` where the deployment reaches outside the bundle's envelope."""
+        self.bundle.check_deployment(deployment)
+        # Its own calls are priced by its own time.
+        cost = replace(deployment.cost, policy_ms=self.call_ms)
+        self._deployment = replace(deployment, cost=cost)
+        self._padded = np.ones(1, dtype=np.int64)
+
+    def begin(self, request: RequestInfo) -> None:
+        """Start from the bundle's guess of the throughput."""
+        plain_ms = max(self._bound.cost.plain_ms(request.prompt_tokens), 1e-9)
+        self._records[request.request_id] = _Record(RATE_ROUNDS * self.settings.rate_over_plain, RATE_ROUNDS * plain_ms)
+
+    def expand(self, level: Level) -> Expansion:
+        """Scores the new rows, then weighs what each growth adds against its price."""
+        if level.index == 0:
+            return self._open(level)
+        forest, candidates = level.forest, level.candidates
+        survival = self._survival(forest, level.context)
+        mine = survival[level.start :]
+        waiting = ~self._scores.drafted[level.start :] & bool(self._bound.sources & DRAFT)
+        may_draft = (candidates.may_grow & DRAFT) > 0
+        may_look_up = (candidates.may_grow & LOOKUP) > 0
+        least = np.asarray([p.rate * self.settings.prune_scale * p.cheapest_row_ms for p in self._scores.prices])
+        pays = mine > least[candidates.request]
+        admit = waiting | pays  # a row that still waits for the draft's opinion may rise
+        self._score_growth(forest, np.flatnonzero(may_draft & pays) + level.start, level.context)
+        grow = np.zeros(len(mine), dtype=np.uint8)
+        for request, prices in enumerate(self._scores.prices):
+            own = candidates.request == request
+            drafts = self._choose_growths(level, np.flatnonzero(own & may_draft & pays), survival, request)
+            grow[drafts - level.start] |= DRAFT
+            held = _chance(float(level.context.lookup_agreement[request]))
+            # The lookup is free, but a level more is not, unless the draft opens it anyway.
+            gain = np.where(own & may_look_up, mine * held - prices.rate * prices.cheapest_row_ms, 0.0)
+            if drafts.size or float(np.maximum(gain, 0.0).sum()) > prices.rate * prices.call_ms:
+                grow[gain > 0.0] |= LOOKUP
+                grow[drafts - level.start] |= candidates.may_grow[drafts - level.start] & LOOKUP
+        return Expansion(admit | (grow > 0), grow)
+
+    def select(self, forest: ForestView) -> BoolArray:
+        """The node set with the most survival left after its price."""
+        nodes = forest.nodes
+        survival = self._survival(nodes, forest.context)
+        keep = np.asarray(nodes.parent < 0).copy()
+        inner = nodes.admitted & ~keep
+        for request, prices in enumerate(self._scores.prices):
+            rows = np.flatnonzero(inner & (nodes.request == request))
+            keep[keep_rows(survival, rows, self._cover(prices, len(rows)), self.settings.prune_scale)] = True
+        return keep
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Update each request's throughput."""
+        spent = modelled_ms(outcome, self._bound)
+        for place, request in enumerate(outcome.context.request_id.tolist()):
+            record = self._records[request]
+            record.tokens += float(outcome.committed_tokens[place])
+            record.ms += float(spent[place])
+
+    def finish(self, request_id: int, reason: str) -> None:
+        """Forget the request."""
+        self._records.pop(request_id, None)
+
+    def rate(self, request_id: int) -> float:
+        """What a millisecond of this request is worth, in tokens."""
+        record = self._records[request_id]
+        return record.tokens / record.ms
+
+    @property
+    def _bound(self) -> Deployment:
+        assert self._deployment is not None, "bind comes before the first request"
+        return self._deployment
+
+    def _open(self, level: Level) -> Expansion:
+        """The opening level: the lookup wherever there is one, the draft where it pays to ask it at once."""
+        context, roots = level.context, level.candidates
+        count = len(context.request_id)
+        self._scores = _Scores(count)
+        self._scores.prices = [self._prices(context, request) for request in range(count)]
+        grow = roots.may_grow & np.uint8(LOOKUP)
+        rows = np.flatnonzero((roots.may_grow & DRAFT) > 0)
+        self._score_growth(level.forest, rows, context)
+        envelope, table = self._bound.envelope, self._bound.prior_table
+        for request in rows.tolist():
+            length, share = roots.lookup_match_length[request], roots.lookup_share[request]
+            known = bool(grow[request]) and bool(length > 0) and bool(share > 0)
+            first = table.prior(int(length), float(share)) if known else 0.0
+            levels = min(envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+            carries = first >= envelope.min_grow_prior
+            opening = Opening(
+                float(self._scores.holds[request]), first, carries, levels, int(context.catch_up[request])
+            )
+            if draft_at_once(opening, self._scores.prices[request], self.settings.opening_scale):
+                grow[request] |= DRAFT
+        return Expansion(np.ones(count, dtype=np.bool_), grow)
+
+    def _choose_growths(self, level: Level, places: IndexArray, survival: Float64Array, request: int) -> IndexArray:
+        """Forest rows of one request to draft below, among its candidates `places`."""
+        rows = places + level.start
+        if not rows.size:
+            return rows
+        forest, context, scores = level.forest, level.context, self._scores
+        prices = self._cover(scores.prices[request], len(forest.parent) + len(rows))
+        nodes = np.flatnonzero(forest.request == request)
+        inner = nodes[forest.parent[nodes] >= 0]
+        kept = len(keep_rows(survival, inner, prices, self.settings.prune_scale))
+        deepest = min(self._bound.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+        open_rows = nodes[(scores.holds[nodes] > 0.0) & ~forest.drafted[nodes]]
+        gain = np.zeros(len(forest.parent))
+        gain[open_rows] = growth_gain(
+            survival[open_rows],
+            scores.holds[open_rows],
+            deepest - 1 - forest.depth[open_rows],
+            prices,
+            kept,
+            self.settings.growth_scale,
+        )
+        catch_up = int(context.catch_up[request])
+        return choose_growths(gain, rows, forest, catch_up, prices, kept, self.settings.growth_scale)
+
+    def _survival(self, forest: Nodes, context: RoundContext) -> Float64Array:
+        """Probability that each row's whole path matches, [rows]; scores what is new or has changed."""
+        scores = self._scores
+        rows = scores.stale(forest)
+        if rows.size:
+            scores.match[rows] = self._match.score(node_features(forest, rows, context))
+        match = scores.match
+        if self.settings.sibling_normalise:
+            match = normalise_siblings(match, forest.parent)
+        return path_products(match, forest.parent, int(forest.depth.max(initial=0)))
+
+    def _score_growth(self, forest: Nodes, rows: IndexArray, context: RoundContext) -> None:
+        """Fill `holds` of `rows`: the chance that a growth brings the next token."""
+        if not rows.size:
+            return
+        if self._growth is not None:
+            self._scores.holds[rows] = self._growth.score(growth_features(forest, rows, context))
+            return
+        # Without a growth model: what the offered children leave open, times the draft's recent agreement.
+        inner = forest.parent >= 0
+        taken = np.bincount(
+            forest.parent[inner], weights=self._scores.match[: len(inner)][inner], minlength=len(forest.parent)
+        )
+        at_root = (forest.parent[rows] < 0) & (forest.lookup_match_length[rows] > 0)
+        table = self._bound.prior_table
+        for row in rows[at_root].tolist():
+            first = table.prior(int(forest.lookup_match_length[row]), float(forest.lookup_share[row]))
+            taken[row] = max(taken[row], first)
+        held = np.asarray([_chance(float(value)) for value in context.draft_agreement])
+        self._scores.holds[rows] = held[forest.request[rows]] * np.clip(1.0 - taken[rows], 0.0, 1.0)
+
+    def _prices(self, context: RoundContext, request: int) -> Prices:
+        cost = self._bound.cost
+        capacity = int(context.position[request]) + 1
+        rate = self.rate(int(context.request_id[request]))
+        return self._cover(Prices(rate, np.zeros(0), cost.draft, capacity, self.call_ms), 64)
+
+    def _cover(self, prices: Prices, nodes: int) -> Prices:
+        """The same prices, with a verify curve that holds at least `nodes` nodes."""
+        if len(prices.verify) > nodes:
+            return prices
+        if len(self._padded) <= nodes:
+            padded = [self._bound.padded_rows(1 + count) for count in range(2 * nodes + 1)]
+            self._padded = np.asarray(padded, dtype=np.int64)
+        verify = self._bound.cost.verify_ms(self._padded, prices.capacity)
+        return replace(prices, verify=verify)
+
+
+def _chance(agreement: float) -> float:
+    return AGREEMENT if np.isnan(agreement) else agreement

@@ -1,0 +1,152 @@
+"""Policies by name: spec strings in, policies out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from treewise.data.errors import ParameterError, PolicySpecError
+from treewise.policy.chain import ChainPolicy
+from treewise.policy.cumulative import CumulativePolicy
+from treewise.policy.entropy import EntropyPolicy
+from treewise.policy.frontier import FrontierPolicy
+from treewise.policy.hook import TreePolicy
+from treewise.policy.plain import PlainPolicy
+from treewise.policy.rule import RulePolicy, format_value, setting_names
+from treewise.policy.static import StaticPolicy
+from treewise.policy.switch import SwitchPolicy
+from treewise.policy.topn import TopNPolicy
+
+LEARNED = "learned"
+RULES: dict[str, type[RulePolicy[Any]]] = {
+    rule.name: rule
+    for rule in (
+        PlainPolicy,
+        ChainPolicy,
+        StaticPolicy,
+        TopNPolicy,
+        EntropyPolicy,
+        CumulativePolicy,
+        FrontierPolicy,
+        SwitchPolicy,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """One registered policy, for people."""
+
+    name: str
+    spec: str  # with its defaults; `learned:DIR` for the learned policy
+    summary: str
+    settings: tuple[tuple[str, str], ...]  # (name, default)
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every name that a spec string may start with."""
+    return (*RULES, LEARNED)
+
+
+def describe_policies() -> tuple[PolicyDescription, ...]:
+    """Name, default spec, one sentence and the settings of every policy."""
+    rules = []
+    for name, rule in RULES.items():
+        policy = rule()
+        names = setting_names(rule.settings_type)
+        defaults = tuple((setting, format_value(getattr(policy.settings, setting))) for setting in names)
+        rules.append(PolicyDescription(name, policy.spec, _summary(rule), defaults))
+    learned = PolicyDescription(LEARNED, f"{LEARNED}:DIR", "A trained policy bundle.", ())
+    return (*rules, learned)
+
+
+def parse_policy(spec: str) -> TreePolicy:
+    """The policy that `spec` names: `name`, `name:5`, `name:3x4`, `name:key=value,...`, mixes, or `learned:DIR`.
+
+    Raises `PolicySpecError` on an unknown name, setting or value.
+    """
+    name, colon, rest = spec.strip().partition(":")
+    if name == LEARNED:
+        if not rest:
+            raise PolicySpecError(f"policy must be {LEARNED}:DIR with the folder of a bundle, got {spec!r}")
+        from treewise.policy.learned import LearnedPolicy  # the scorers' packages load only when a bundle is asked for
+
+        return LearnedPolicy.load(rest)
+    rule = RULES.get(name)
+    if rule is None:
+        raise PolicySpecError(f"policy must be one of {', '.join(policy_names())}, got {name!r} in {spec!r}")
+    if colon and not rest:
+        raise PolicySpecError(f"policy must be {name} or {name}: and its settings, got {spec!r}")
+    values = _parse_settings(rule, rest, spec)
+    try:
+        return rule(rule.settings_type(**values))
+    except ParameterError as error:
+        raise PolicySpecError(f"{error} in policy {spec!r}") from error
+
+
+def split_specs(text: str) -> list[str]:
+    """Spec strings of a comma-separated list; a part `key=value` belongs to the spec before it.
+
+    Raises `PolicySpecError` on an empty part.
+    """
+    specs: list[str] = []
+    for part in text.split(","):
+        part = part.strip()
+        if not part:
+            raise PolicySpecError(f"policies must be spec strings joined by commas, got {text!r}")
+        if specs and re.match(r"\w+=", part):
+            joint = "," if ":" in specs[-1] else ":"
+            specs[-1] = f"{specs[-1]}{joint}{part}"
+        else:
+            specs.append(part)
+    return specs
+
+
+def _parse_settings(rule: type[RulePolicy[Any]], rest: str, spec: str) -> dict[str, object]:
+    """Settings by name; the part without `=` comes first and fills the positional ones."""
+    types = get_type_hints(rule.settings_type)
+    known = setting_names(rule.settings_type)
+    takes = f"{rule.name} takes {', '.join(known) or 'no settings'}"
+    values: dict[str, object] = {}
+    for place, part in enumerate(rest.split(",") if rest else ()):
+        key, equals, text = part.partition("=")
+        if equals:
+            pairs = [(key.strip(), text)]
+        else:
+            given = part.split("x")
+            if place or len(given) > len(rule.positional):
+                form = "x".join(rule.positional).upper()
+                shape = f"{rule.name}:{form}" if form else f"{rule.name} with settings by name only"
+                raise PolicySpecError(f"policy must be written {shape}, got {part!r} in {spec!r}; {takes}")
+            pairs = list(zip(rule.positional, given, strict=False))
+        for name, value in pairs:
+            if name not in known:
+                raise PolicySpecError(f"setting must be one that {takes}, got {name!r} in {spec!r}")
+            if name in values:
+                raise PolicySpecError(f"{name} must be given once, got it twice in {spec!r}")
+            values[name] = _parse_value(name, value.strip(), types[name], spec)
+    return values
+
+
+def _parse_value(name: str, text: str, kind: Any, spec: str) -> object:
+    """`text` as an int, a float, None or one of a few words."""
+    if get_origin(kind) is Literal:
+        return text  # the settings' own rule names the words
+    choices = get_args(kind) or (kind,)
+    if NoneType in choices and text == "none":
+        return None
+    number: type[int] | type[float] = int if int in choices else float
+    rule = "a whole number" if number is int else "a number"
+    try:
+        value = number(text)
+    except ValueError:
+        raise PolicySpecError(f"{name} must be {rule}, got {text!r} in {spec!r}") from None
+    if value != value or value in (float("inf"), float("-inf")):
+        raise PolicySpecError(f"{name} must be {rule}, got {text!r} in {spec!r}")
+    return value
+
+
+def _summary(rule: type[RulePolicy[Any]]) -> str:
+    return (rule.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,222 @@
+"""The battery that every policy passes: `@pytest.mark.parametrize("check", CHECKS)`, then `check(make)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.policy.scripted import Decision, World, example_cost, example_deployment, play
+from treewise.policy.contain import checked_expansion, checked_selection
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    SOURCES,
+    BoolArray,
+    Deployment,
+    Expansion,
+    ForestView,
+    Level,
+    Nodes,
+    Reach,
+    RequestInfo,
+    RoundContext,
+    RoundOutcome,
+    State,
+    TreePolicy,
+)
+from treewise.policy.registry import parse_policy
+
+MakePolicy = Callable[[], TreePolicy]
+Check = Callable[[MakePolicy], None]
+WORLDS = [World(0, DRAFT), World(1, LOOKUP), World(2, DRAFT | LOOKUP)]
+
+
+class Wrapped:
+    """A policy behind a look at everything that goes in and out."""
+
+    def __init__(self, policy: TreePolicy) -> None:
+        self.policy = policy
+
+    @property
+    def state(self) -> State:
+        return self.policy.state
+
+    @property
+    def reach(self) -> Reach:
+        return self.policy.reach
+
+    def bind(self, deployment: Deployment) -> None:
+        self.policy.bind(deployment)
+
+    def begin(self, request: RequestInfo) -> None:
+        self.policy.begin(request)
+
+    def expand(self, level: Level) -> Expansion:
+        return self.policy.expand(level)
+
+    def select(self, forest: ForestView) -> BoolArray:
+        return self.policy.select(forest)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        self.policy.observe(outcome)
+
+    def finish(self, request_id: int, reason: str) -> None:
+        self.policy.finish(request_id, reason)
+
+
+class Watched(Wrapped):
+    """Checks shapes, types, reach, admission and that nothing handed over was changed."""
+
+    def expand(self, level: Level) -> Expansion:
+        before = [array.copy() for array in arrays_of(level.forest, level.context)]
+        answer = checked_expansion(self.policy.expand(level), len(level.candidates.parent))
+        for old, new in zip(before, arrays_of(level.forest, level.context), strict=True):
+            np.testing.assert_array_equal(old, new)
+        nodes, reach = level.candidates, self.policy.reach
+        taken = answer.admit | (answer.grow > 0)
+        assert (nodes.depth[taken] <= reach.depth).all()
+        drafted_only = taken & (nodes.sources == DRAFT)
+        assert (nodes.draft_rank[drafted_only] < reach.draft_width).all()
+        if reach.draft_width == 0:
+            assert not (answer.grow & DRAFT).any()
+        return answer
+
+    def select(self, forest: ForestView) -> BoolArray:
+        before = [array.copy() for array in arrays_of(forest.nodes, forest.context)]
+        answer = checked_selection(self.policy.select(forest), len(forest.nodes.parent))
+        for old, new in zip(before, arrays_of(forest.nodes, forest.context), strict=True):
+            np.testing.assert_array_equal(old, new)
+        assert not (answer & ~forest.nodes.admitted).any()
+        inner = forest.nodes.parent >= 0
+        assert answer[forest.nodes.parent[inner & answer]].all(), "the selection should be closed under parents"
+        return answer
+
+
+class Blinded(Wrapped):
+    """Hides every signal of every source, and every average of the context."""
+
+    def expand(self, level: Level) -> Expansion:
+        forest, context = blind_nodes(level.forest), blind_context(level.context)
+        return self.policy.expand(Level(level.index, level.start, blind_nodes(level.candidates), forest, context))
+
+    def select(self, forest: ForestView) -> BoolArray:
+        return self.policy.select(ForestView(blind_nodes(forest.nodes), blind_context(forest.context)))
+
+
+def arrays_of(*parts: Nodes | RoundContext) -> Iterator[NDArray[np.generic]]:
+    for part in parts:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, np.ndarray):
+                yield value
+
+
+def blind_nodes(nodes: Nodes) -> Nodes:
+    names = [name for source in SOURCES for name in source.signals if name != "in_draft_vocab"]
+    return replace(nodes, **{name: np.full(len(nodes.parent), np.nan, dtype=np.float32) for name in names})
+
+
+def blind_context(context: RoundContext) -> RoundContext:
+    floats = [f.name for f in fields(context) if f.name != "batch_size" and f.name != "temperature"]
+    names = [name for name in floats if getattr(context, name).dtype == np.float32]
+    blank = np.full(len(context.request_id), np.nan, dtype=np.float32)
+    return replace(context, **dict.fromkeys(names, blank))
+
+
+def check_answers(make: MakePolicy) -> None:
+    """Shapes, types, reach, closure and untouched inputs, with every mix of sources, one request and three."""
+    for world in WORLDS:
+        for requests, temperature in (((0,), 1.0), ((0, 1, 2), 0.0)):
+            decisions = play(Watched(make()), world, requests, temperature=temperature)
+            assert all(decisions[request] for request in requests)
+
+
+def check_edges(make: MakePolicy) -> None:
+    """Nothing on offer, and one token left: a round keeps nothing but its root."""
+    for sources in (DRAFT, LOOKUP, DRAFT | LOOKUP):
+        for world, tokens in ((World(3, sources, empty=True), 4), (World(3, sources), 1), (World(3, 0), 4)):
+            decisions = play(Watched(make()), world, (0, 1), max_new_tokens=tokens)
+            assert all(decision.kept == {()} for decision in decisions[0] + decisions[1])
+
+
+def check_determinism(make: MakePolicy) -> None:
+    """The same requests after `begin` give the same decisions, from a new object and from a used one."""
+    world = WORLDS[2]
+    policy = make()
+    first = play(policy, world)
+    assert play(make(), world) == first
+    if policy.state != "session":
+        play(policy, World(9), (5, 6))
+        assert play(policy, world) == first
+
+
+def check_batch_independence(make: MakePolicy) -> None:
+    """Batch mates do not change a request's decisions."""
+    for world in WORLDS:
+        together = play(make(), world, (0, 1, 2))
+        alone = {request: play(make(), world, (request,))[request] for request in (0, 1, 2)}
+        assert together == alone
+
+
+def check_statelessness(make: MakePolicy) -> None:
+    """A policy of state "none" answers without having observed anything."""
+    if make().state != "none":
+        return
+
+    class Forgetful(Wrapped):
+        def observe(self, outcome: RoundOutcome) -> None:
+            """Keep it to yourself."""
+
+        def begin(self, request: RequestInfo) -> None:
+            """Not even this."""
+
+    for world in WORLDS:
+        assert play(Forgetful(make()), world) == play(make(), world)
+
+
+def check_blind(make: MakePolicy) -> None:
+    """Every signal NaN: answers stay valid."""
+    for world in WORLDS:
+        assert play(Watched(Blinded(make())), world)[0]
+
+
+def check_prices(make: MakePolicy) -> None:
+    """Dear drafts, free drafts and padded rows are all served."""
+    for draft_ms in (0.0, 500.0):
+        bound = example_deployment(DRAFT | LOOKUP, example_cost(draft_ms))
+        assert play(Watched(make()), WORLDS[2], deployment=replace(bound, row_buckets=(1, 4, 16, 64)))[0]
+
+
+def check_spec(make: MakePolicy) -> None:
+    """The spec string makes the same policy again."""
+    spec = spec_of(make())
+    again = parse_policy(spec)
+    assert type(again) is type(make())
+    assert spec_of(again) == spec
+    assert play(again, WORLDS[2]) == play(make(), WORLDS[2])
+
+
+def spec_of(policy: TreePolicy) -> str:
+    spec = getattr(policy, "spec", None)
+    assert isinstance(spec, str), f"{type(policy).__name__} has no spec"
+    return spec
+
+
+def sizes(decisions: list[Decision]) -> list[int]:
+    """Verified nodes of each round."""
+    return [len(decision.kept) - 1 for decision in decisions]
+
+
+CHECKS: list[Check] = [
+    check_answers,
+    check_edges,
+    check_determinism,
+    check_batch_independence,
+    check_statelessness,
+    check_blind,
+    check_prices,
+    check_spec,
+]

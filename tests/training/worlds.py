@@ -1,0 +1,415 @@
+"""A small made-up world with a known draft law and known texts, and the traces that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from treewise.data.cost import CostGrid, CostProfile
+from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.suffix import SuffixIndex
+from treewise.data.trace_manifest import TraceManifest
+from treewise.data.trace_schema import NodeTable, Rounds, TraceShard, concatenate
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    BoolArray,
+    Deployment,
+    DraftGuesses,
+    Expansion,
+    ForestView,
+    Int32Array,
+    Level,
+    Nodes,
+    Reach,
+    RequestInfo,
+    RoundOutcome,
+    State,
+    TreePolicy,
+)
+from treewise.policy.outcome import Walk, build_outcome, walk
+from treewise.policy.progress import Progress, build_context
+from treewise.policy.round import RoundBuilder, RoundTree
+from treewise.training.logged_trace import LoggedTrace, logged_trace
+
+VOCAB = 24
+HEAD = 20  # the draft cannot say the last tokens
+EOS = 19
+TASKS = ("copy", "chat")
+NODE_NAMES = (
+    "parent depth token level sources draft_prob draft_rank draft_entropy draft_margin in_draft_vocab "
+    "lookup_match_length lookup_count lookup_share lookup_age lookup_rank admitted grown drafted"
+).split()
+
+COST = CostProfile(
+    name="world",
+    verify=CostGrid((1, 8, 32), (16, 64), ((10.0, 11.0, 16.0), (12.0, 13.5, 20.0))),
+    draft=CostGrid((1, 8), (16, 64), ((1.0, 1.5), (1.2, 1.9))),
+    policy_ms=0.05,
+    round_ms=0.5,
+    verified=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One prompt and the target's answer to it."""
+
+    prompt_id: str
+    task: str
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    max_new_tokens: int
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All of it."""
+        return (*self.prompt, *self.answer)
+
+    @property
+    def finish(self) -> str:
+        """Why it ends."""
+        return "eos" if self.answer[-1] == EOS else "length"
+
+
+class World:
+    """Draft law by the last two tokens; texts that follow the draft, and themselves, most of the time."""
+
+    def __init__(self, seed: int = 0, num_texts: int = 4, answer_tokens: int = 40) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.logits = 2.0 * self.rng.standard_normal((VOCAB, VOCAB, HEAD))
+        self.logits[:, :, EOS] -= 4.0
+        self.texts = tuple(self._text(number, answer_tokens) for number in range(num_texts))
+
+    def probs(self, context: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The draft's distribution behind `context`, [HEAD] float32."""
+        logits = self.logits[context[-2], context[-1]]
+        weights = np.exp(logits - logits.max())
+        return np.asarray(weights / weights.sum(), dtype=np.float32)
+
+    def draft_agrees(self, text: Text, position: int) -> int:
+        """Whether the draft's first guess at `position` is the next token."""
+        return int(int(np.argmax(self.probs(text.tokens[: position + 1]))) == text.tokens[position + 1])
+
+    def lookup_agrees(self, text: Text, position: int) -> int:
+        """The same for the lookup's first continuation; -1 where it has none."""
+        first = SuffixIndex(text.tokens[: position + 1]).predict()
+        return -1 if first < 0 else int(first == text.tokens[position + 1])
+
+    def _text(self, number: int, answer_tokens: int) -> Text:
+        prompt = tuple(self.rng.integers(0, EOS, size=6 + number).tolist())
+        tokens = list(prompt)
+        ends_early = number % 2 == 1
+        for place in range(answer_tokens - 7 * number):
+            draw = self.rng.random()
+            if draw < 0.35 and len(tokens) > 6:
+                start = int(self.rng.integers(0, len(tokens) - 3))
+                tokens.append(tokens[start] if tokens[start] != EOS else 0)
+            elif draw < 0.75:
+                tokens.append(int(np.argmax(self.probs(tokens))))
+            else:
+                tokens.append(int(self.rng.integers(0, VOCAB)))
+            if tokens[-1] == EOS:
+                tokens[-1] = 1
+            if place % 11 == 10:
+                tokens.extend(tokens[-9:-4])
+        answer = tokens[len(prompt) :]
+        if ends_early:
+            answer[-1] = EOS
+        limit = len(answer) + 5 if ends_early else len(answer)
+        return Text(f"prompt-{number}", TASKS[number % 2], prompt, tuple(answer), limit)
+
+
+class WorldDraft:
+    """`DraftSource` that computes the world's law."""
+
+    def __init__(self, world: World, context: Sequence[int], width: int) -> None:
+        self.world, self.context, self.width = world, tuple(context), width
+
+    def grow(self, nodes: Nodes, rows: Int32Array, extra_rows: Int32Array, extra_tokens: Int32Array) -> DraftGuesses:
+        """Straight from the law."""
+        laws = [self.world.probs((*self.context, *self._path(nodes, row))) for row in rows.tolist()]
+        orders = [np.argsort(-law, kind="stable") for law in laws]
+        extra_probs, extra_ranks = [], []
+        for place, token in zip(extra_rows.tolist(), extra_tokens.tolist(), strict=True):
+            known = token < HEAD
+            extra_probs.append(laws[place][token] if known else np.nan)
+            extra_ranks.append(int(np.flatnonzero(orders[place] == token)[0]) if known else np.nan)
+        top = [order[: self.width] for order in orders]
+        return DraftGuesses(
+            tokens=np.asarray(top, dtype=np.int32),
+            probs=np.asarray([law[first] for law, first in zip(laws, top, strict=True)], dtype=np.float32),
+            entropy=np.asarray([-(law * np.log2(law)).sum() for law in laws], dtype=np.float32),
+            margin=np.asarray(
+                [law[order[0]] - law[order[1]] for law, order in zip(laws, orders, strict=True)], dtype=np.float32
+            ),
+            extra_probs=np.asarray(extra_probs, dtype=np.float32),
+            extra_ranks=np.asarray(extra_ranks, dtype=np.float32),
+        )
+
+    def in_vocab(self, tokens: Int32Array) -> BoolArray:
+        """What the head can say."""
+        return np.asarray(tokens < HEAD, dtype=np.bool_)
+
+    @staticmethod
+    def _path(nodes: Nodes, row: int) -> tuple[int, ...]:
+        path: list[int] = []
+        while nodes.parent[row] >= 0:
+            path.append(int(nodes.token[row]))
+            row = int(nodes.parent[row])
+        return tuple(reversed(path))
+
+
+class GrowAll:
+    """Grows whatever the envelope allows, and keeps it."""
+
+    state: State = "none"
+
+    @property
+    def reach(self) -> Reach:
+        """Everything."""
+        return Reach(64, 64)
+
+    def bind(self, deployment: Deployment) -> None:
+        """Nothing to take."""
+
+    def begin(self, request: RequestInfo) -> None:
+        """Nothing to prepare."""
+
+    def expand(self, level: Level) -> Expansion:
+        """All of it."""
+        return Expansion(np.ones(len(level.candidates.parent), dtype=np.bool_), level.candidates.may_grow.copy())
+
+    def select(self, forest: ForestView) -> BoolArray:
+        """All of it."""
+        return np.ones(len(forest.nodes.parent), dtype=np.bool_)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Nothing to learn."""
+
+    def finish(self, request_id: int, reason: str) -> None:
+        """Nothing to forget."""
+
+
+def deployment(envelope: Envelope, cost: CostProfile = COST, sources: int = LOOKUP | DRAFT) -> Deployment:
+    """A deployment in the world."""
+    return Deployment(cost, envelope, PriorTable(), sources, VOCAB)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRound:
+    """One round as it happened."""
+
+    position: int
+    progress: Progress  # as it stood when the round opened
+    accepted_length: int
+    committed: tuple[int, ...]
+    kept: int
+    growth_tokens: tuple[int, ...]
+    policy_calls: int
+
+
+def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) -> tuple[list[LiveRound], TraceShard]:
+    """Decode `text` with the bound `policy` as a live engine would, sources computed on the spot."""
+    policy.begin(RequestInfo(0, len(text.prompt), text.max_new_tokens, 0.0))
+    state = Progress(0, len(text.prompt), text.max_new_tokens)
+    builder = RoundBuilder(setting.envelope, setting.prior_table)
+    draft_width = setting.envelope.draft_width
+    done: list[LiveRound] = []
+    rounds: list[dict[str, Any]] = []
+    nodes: list[dict[str, Any]] = []
+    tokens = text.tokens
+    drafted_at: set[int] = set()
+    while state.position < len(tokens) - 1:
+        position = state.position
+        tree = builder.build(
+            policy,
+            context := build_context([state]),
+            np.asarray([tokens[position]], dtype=np.int32),
+            [SuffixIndex(tokens[: position + 1]) if setting.sources & LOOKUP else None],
+            WorldDraft(world, tokens[: position + 1], draft_width) if setting.sources & DRAFT else None,
+        )
+        depth = tree.forest.column("depth")
+
+        def truth(_: int, row: int, at: int = position, depths: Int32Array = depth) -> int:
+            place = at + int(depths[row]) + 1
+            return tokens[place] if place < len(tokens) else -1
+
+        result = walk(tree, 1, truth)
+        policy.observe(build_outcome(tree, context, result))
+        committed, accepted = result.tokens[0], int(result.accepted_length[0])
+        done.append(
+            LiveRound(
+                position, replace_progress(state), accepted, committed, tree.num_nodes, tree.growth_tokens,
+                tree.policy_calls,
+            )
+        )  # fmt: skip
+        rounds.append(round_columns(world, text, state, tree, accepted, committed, len(rounds)))
+        nodes.append(node_columns(text, position, tree, result, len(rounds) - 1))
+        drafted = int(result.drafted_path[0])
+        seen = range(state.draft_seen, position + drafted) if drafted else range(0)
+        checked = [p for p in seen if p + 1 < len(tokens)]
+        drafted_at.update(checked)
+        after = position + len(committed)
+        state.advance(
+            accepted,
+            len(committed),
+            drafted,
+            [world.draft_agrees(text, p) for p in checked],
+            [world.lookup_agrees(text, p) for p in range(position, after)],
+            *target_state(after),
+        )
+    policy.finish(0, text.finish)
+    rounds[-1]["finish"] = text.finish
+    for row in rounds:
+        row["draft_agrees"] = [
+            world.draft_agrees(text, p) if p in drafted_at else -1
+            for p in range(row["position"], row["position"] + len(row["committed"]))
+        ]
+    return done, shard_of(rounds, nodes)
+
+
+def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
+    """The superset tree at every position of `text`, grown by the engine's own builder."""
+    builder = RoundBuilder(envelope, PriorTable())
+    rounds, nodes = [], []
+    tokens = text.tokens
+    for number, position in enumerate(range(len(text.prompt) - 1, len(tokens) - 1)):
+        state = Progress(0, len(text.prompt), text.max_new_tokens)
+        state.position, state.generated_tokens = position, number
+        tree = builder.build(
+            GrowAll(),
+            build_context([state]),
+            np.asarray([tokens[position]], dtype=np.int32),
+            [SuffixIndex(tokens[: position + 1])],
+            WorldDraft(world, tokens[: position + 1], envelope.draft_width),
+        )
+        row = round_columns(world, text, state, tree, -1, (tokens[position + 1],), number)
+        row["opening"] = LOOKUP | DRAFT
+        rounds.append(row)
+        nodes.append(node_columns(text, position, tree, None, number))
+    rounds[-1]["finish"] = text.finish
+    return shard_of(rounds, nodes)
+
+
+def dense_trace(
+    world: World, envelope: Envelope, texts: Sequence[Text] | None = None, tokens_included: bool = True
+) -> LoggedTrace:
+    """A dense trace of the world, grown a little wider than `envelope` and ready for replay at it."""
+    shards = [dense(world, text, envelope.widened()) for text in (world.texts if texts is None else texts)]
+    return as_trace(concatenate(shards), manifest("dense", envelope.widened()), tokens_included)
+
+
+def as_trace(shard: TraceShard, conditions: TraceManifest, tokens_included: bool = True) -> LoggedTrace:
+    """`shard` ready for replay; without token ids every id reads -1, as the writer has it."""
+    if not tokens_included:
+        conditions = replace(conditions, tokens_included=False)
+        shard = TraceShard(
+            replace(
+                shard.rounds,
+                root_token=np.full_like(shard.rounds.root_token, -1),
+                committed=np.full_like(shard.rounds.committed, -1),
+            ),
+            replace(shard.nodes, token=np.full_like(shard.nodes.token, -1)),
+        )
+    shard.check()
+    return logged_trace("world", conditions, shard)
+
+
+def manifest(kind: Any, envelope: Envelope, policy: str | None = None) -> TraceManifest:
+    """Conditions of a trace of the world."""
+    return TraceManifest(
+        kind=kind,
+        pair={"target": "world", "draft": "law"},
+        tokenizer_hash="0",
+        envelope=envelope,
+        prior_table=PriorTable(),
+        vocab_size=VOCAB,
+        max_new_tokens=64,
+        policy=policy,
+    )
+
+
+def target_state(position: int) -> tuple[float, float]:
+    """Made-up entropy and margin of the distribution that the token at `position` was drawn from."""
+    return float(np.float32(1.0 + 0.01 * position)), float(np.float32(0.5 / (1 + position)))
+
+
+def replace_progress(state: Progress) -> Progress:
+    """A copy of `state` as it stands."""
+    copy = Progress(state.request_id, state.prompt_tokens, state.max_new_tokens, state.temperature)
+    for name in ("position", "generated_tokens", "draft_seen", "last_accepted", "target_entropy", "target_margin"):
+        setattr(copy, name, getattr(state, name))
+    return copy
+
+
+def round_columns(
+    world: World, text: Text, state: Progress, tree: RoundTree, accepted: int, committed: Sequence[int], number: int
+) -> dict[str, Any]:
+    """One row of the table of rounds."""
+    column = tree.forest.column
+    first = number == 0
+    entropy, margin = (np.nan, np.nan) if first else target_state(state.position)
+    positions = range(state.position, state.position + len(committed))
+    return {
+        "prompt_id": text.prompt_id,
+        "task": text.task,
+        "round": number,
+        "position": state.position,
+        "generated_tokens": state.generated_tokens,
+        "remaining_tokens": state.remaining_tokens,
+        "prompt_tokens": len(text.prompt),
+        "root_token": text.tokens[state.position],
+        "committed": list(committed),
+        "draft_agrees": [world.draft_agrees(text, p) for p in positions],
+        "lookup_agrees": [world.lookup_agrees(text, p) for p in positions],
+        "target_entropy": entropy,
+        "target_margin": margin,
+        **{name: float(column(name)[0]) for name in NODE_NAMES if name in _ROOT_LOOKUP},
+        "opening": int(column("grown")[0]),
+        "num_nodes": len(column("parent")) - 1,
+        "accepted_length": accepted,
+        "draft_growths": len(tree.growth_tokens),
+        "draft_tokens": sum(tree.growth_tokens),
+        "policy_calls": tree.policy_calls,
+        "finish": "",
+    }
+
+
+_ROOT_LOOKUP = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
+
+
+def node_columns(text: Text, position: int, tree: RoundTree, result: Walk | None, number: int) -> dict[str, Any]:
+    """The rows of the table of nodes that belong to one round, by column; a dense round has no walk."""
+    forest = tree.forest
+    parent, depth, token = (forest.column(name).tolist() for name in ("parent", "depth", "token"))
+    count = len(parent)
+    survives = [True] + [False] * (count - 1)
+    match = [-1] * count
+    for row in range(1, count):
+        place = position + depth[row]
+        if survives[parent[row]] and place < len(text.tokens):
+            match[row] = int(token[row] == text.tokens[place])
+            survives[row] = match[row] == 1
+    columns = {name: forest.column(name)[1:].tolist() for name in NODE_NAMES}
+    columns["round"] = [number] * (count - 1)
+    columns["node"] = list(range(1, count))
+    columns["kept"] = tree.kept[1:].tolist() if result is not None else [False] * (count - 1)
+    columns["on_path"] = result.on_path[1:].tolist() if result is not None else [False] * (count - 1)
+    columns["match"] = result.match[1:].tolist() if result is not None else match[1:]
+    columns["survives"] = (
+        (result.on_path & (forest.column("depth") > 0))[1:].tolist() if result is not None else survives[1:]
+    )
+    return columns
+
+
+def shard_of(rounds: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> TraceShard:
+    """One request's shard."""
+    columns: dict[str, Any] = {name: [row[name] for row in rounds] for name in rounds[0]}
+    columns["request"] = [0] * len(rounds)
+    table: dict[str, Any] = {name: [value for part in nodes for value in part[name]] for name in nodes[0]}
+    table["request"] = [0] * len(table["node"])
+    return TraceShard(Rounds.build(**columns), NodeTable.build(**table))

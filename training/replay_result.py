@@ -1,0 +1,95 @@
+"""What a replay brought, round by round, and what it would have cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.data.cost import CostGrid, CostProfile
+from treewise.policy.hook import BoolArray, Deployment, Int32Array, TimedPolicy, TreePolicy
+from treewise.training.logged import LoggedRequest
+
+Int64Array: TypeAlias = NDArray[np.int64]
+UInt64Array: TypeAlias = NDArray[np.uint64]
+Float64Array: TypeAlias = NDArray[np.float64]
+TextArray: TypeAlias = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """Rounds of a replay in the order they were driven, and the requests that they belong to.
+
+    Everything but `policy_seconds` is the same on every run.
+    """
+
+    request: Int32Array  # [rounds] place of the request among those replayed
+    round: Int32Array  # [rounds] counted from 0 within the request
+    position: Int32Array  # [rounds] absolute position of the root
+    accepted_length: Int32Array  # [rounds]
+    committed_tokens: Int32Array  # [rounds]
+    verified_nodes: Int32Array  # [rounds]
+    growths: Int32Array  # [rounds] forward passes of the draft
+    growth_offsets: Int64Array  # [rounds + 1] round r owns growth_tokens[growth_offsets[r] : growth_offsets[r + 1]]
+    growth_tokens: Int32Array  # [growths in all] tokens that each pass ran, catch-up included
+    policy_calls: Int32Array  # [rounds] expand and select
+    fallback: BoolArray  # [rounds] the policy failed and its fallback finished the round
+    digest: UInt64Array  # [rounds] of the tree's shape, admitted, grown and kept rows; equal for equal decisions
+    prompt_id: TextArray  # [requests]
+    task: TextArray  # [requests]
+    policy_seconds: float  # measured time of the policy's calls
+
+    def __len__(self) -> int:
+        return len(self.request)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests replayed."""
+        return len(self.prompt_id)
+
+    def by_request(self, values: NDArray[Any]) -> Float64Array:
+        """Sum of `values` [rounds] over the rounds of each request, [requests] float64."""
+        return np.bincount(self.request, weights=values, minlength=self.num_requests)
+
+
+def grid_ms(grid: CostGrid, counts: NDArray[Any], capacities: NDArray[Any]) -> Float64Array:
+    """Milliseconds of `counts` [n] at the cache `capacities` [n], as `CostGrid.at` has them. Returns [n]."""
+    if len(grid.capacities) == 1:
+        return grid.at(counts, grid.capacities[0])
+    ms = np.zeros(len(counts), dtype=np.float64)
+    for capacity in np.unique(capacities).tolist():
+        here = capacities == capacity
+        ms[here] = grid.at(counts[here], capacity)
+    return ms
+
+
+def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) -> Float64Array:
+    """Milliseconds of every round under the deployment's cost profile, [rounds].
+
+    `round_ms + verify(padded(1 + verified nodes)) + sum over growths of draft(tokens) + call_ms x policy calls`, at a
+    cache of position + 1 tokens.
+    """
+    cost = deployment.cost
+    capacity = result.position + 1
+    rows = 1 + result.verified_nodes
+    if deployment.row_buckets:
+        rows = np.asarray([deployment.padded_rows(count) for count in rows.tolist()], dtype=np.int32)
+    growth_round = np.repeat(np.arange(len(result)), result.growths)
+    draft = grid_ms(cost.draft, result.growth_tokens, capacity[growth_round])
+    draft_ms = np.bincount(growth_round, weights=draft, minlength=len(result))
+    verify_ms = grid_ms(cost.verify, rows, capacity)
+    return np.asarray(cost.round_ms + verify_ms + draft_ms + call_ms * result.policy_calls, dtype=np.float64)
+
+
+def plain_ms(request: LoggedRequest, cost: CostProfile) -> float:
+    """Milliseconds of plain decoding of the request's text: a round per token, no policy."""
+    positions = np.arange(request.first_position, request.end_position - 1)
+    verify = grid_ms(cost.verify, np.ones(len(positions)), positions + 1)
+    return float(verify.sum() + cost.round_ms * len(positions))
+
+
+def call_ms_of(policy: TreePolicy, cost: CostProfile) -> float:
+    """What one call of the policy is charged: its own measurement where it has one, else the profile's."""
+    return float(policy.call_ms) if isinstance(policy, TimedPolicy) else cost.policy_ms

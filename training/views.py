@@ -1,0 +1,103 @@
+"""View policies: what a policy could have seen of a logged position, drawn through the same rounds as live trees.
+
+They admit everything and differ in which sources they ask, so that training meets the patterns of missing signals that
+a policy meets when it decides. They are not for decoding and are not registered.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from treewise.data.envelope import Envelope
+from treewise.policy.features import growth_features
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    BoolArray,
+    Deployment,
+    Expansion,
+    Float32Array,
+    ForestView,
+    Int32Array,
+    Level,
+    Reach,
+    RequestInfo,
+    RoundOutcome,
+    State,
+    UInt8Array,
+)
+
+View = Literal["everything", "lookup_only", "random"]
+VIEWS: tuple[View, ...] = ("everything", "lookup_only", "random")
+
+_OPENINGS = (LOOKUP, LOOKUP | DRAFT, DRAFT)
+_DRAFT_SHARES = (0.15, 0.4, 0.8)  # of the nodes that may be drafted below, one share per round
+
+
+class ViewPolicy:
+    """Asks for everything, for the lookup alone, or at random; remembers what a growth decision could have seen.
+
+    `seen` holds, per level of the latest round, the forest rows that the draft could have been asked at and their
+    growth features as they were then.
+    """
+
+    def __init__(self, view: View, envelope: Envelope, draw: np.random.Generator) -> None:
+        self.view = view
+        self.seen: list[tuple[Int32Array, Float32Array]] = []
+        self._reach = Reach(envelope.max_depth, envelope.draft_width)
+        self._draw = draw
+        self._share = 1.0
+        self._lookup = LOOKUP
+
+    @property
+    def state(self) -> State:
+        """Nothing is remembered from round to round."""
+        return "none"
+
+    @property
+    def reach(self) -> Reach:
+        """The whole envelope."""
+        return self._reach
+
+    def bind(self, deployment: Deployment) -> None:
+        """Nothing depends on it."""
+
+    def begin(self, request: RequestInfo) -> None:
+        """Nothing depends on it."""
+
+    def expand(self, level: Level) -> Expansion:
+        """Admit every candidate; ask the sources of the view."""
+        may = level.candidates.may_grow
+        if level.index == 0:
+            self.seen = []
+            self._share = float(self._draw.choice(_DRAFT_SHARES))
+        rows = (level.start + np.flatnonzero(may & DRAFT)).astype(np.int32)
+        if rows.size:
+            self.seen.append((rows, growth_features(level.forest, rows, level.context)))
+        return Expansion(np.ones(len(may), dtype=np.bool_), self._grow(level.index, may))
+
+    def select(self, forest: ForestView) -> BoolArray:
+        """Everything."""
+        return np.ones(len(forest.nodes.parent), dtype=np.bool_)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        """Nothing depends on it."""
+
+    def finish(self, request_id: int, reason: str) -> None:
+        """Nothing is remembered."""
+
+    def _grow(self, index: int, may: UInt8Array) -> UInt8Array:
+        if self.view == "everything":
+            return may.copy()
+        if self.view == "lookup_only":
+            return np.asarray(may & LOOKUP, dtype=np.uint8)
+        if index == 0:
+            opening = int(self._draw.choice(_OPENINGS))
+            # A round without the lookup at its root does without it below: asked later, the lookup may offer longer
+            # chains than the log holds, for priors that the draft has raised meanwhile.
+            self._lookup = opening & LOOKUP
+            return np.asarray(may & opening, dtype=np.uint8)
+        draft = np.where(self._draw.random(len(may)) < self._share, DRAFT, 0)
+        return np.asarray(may & (draft | self._lookup), dtype=np.uint8)
