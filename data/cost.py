@@ -173,3 +173,15 @@ BUILTIN: dict[str, CostProfile] = {
     "example-a100-70b": _example_a100_70b("example-a100-70b", 1.0),
     "example-a100-70b-3ms": _example_a100_70b("example-a100-70b-3ms", 3.0),
 }
+
+
+def check_device(profile: CostProfile, device: str, pair: str) -> str | None:
+    """Why `profile` may not hold for `pair` on `device`, naming both; None where it was measured for them."""
+    differences = []
+    if profile.device != device:
+        differences.append(f"measured on {profile.device}, this is {device}")
+    if profile.pair != pair:
+        differences.append(f"measured with pair {profile.pair}, this is {pair}")
+    if not differences:
+        return None
+    return f"cost profile {profile.name} is for another deployment: {'; '.join(differences)}"

@@ -72,7 +72,9 @@ class PriorTable:
     entry times its share of the continuations, so siblings split one mass.
     """
 
-    by_match_length: tuple[float, ...] = (0.0, 0.40, 0.55, 0.65, 0.72, 0.78, 0.83, 0.87, 0.92)
+    by_match_length: tuple[float, ...] = (
+        0.0, 0.38, 0.60, 0.70, 0.75, 0.80, 0.82, 0.85, 0.87, 0.87, 0.88, 0.88, 0.96,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         require(len(self.by_match_length) >= 2, "by_match_length", "at least two entries", self.by_match_length)

@@ -13,14 +13,16 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from treewise.data.errors import require
 
 
-class TreeLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped here
+class TreeLayer(CacheLayerMixin):
     """One layer's keys and values, [1, heads, capacity, head_dim], written in place behind `length` slots."""
 
     is_sliding = False
     is_croppable = False
 
     def __init__(self, capacity: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keys: torch.Tensor
+        self.values: torch.Tensor
         self.capacity = capacity
         self.length = 0
 
@@ -75,30 +77,31 @@ class TreeLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyp
         self.capacity = capacity
 
 
-class TreeCache(Cache):  # type: ignore[misc]
+class TreeCache(Cache):
     """All layers of one request. Slots below a tree's first row hold committed tokens only."""
 
     def __init__(self, num_layers: int, capacity: int) -> None:
         require(num_layers >= 1, "num_layers", ">= 1", num_layers)
         require(capacity >= 1, "capacity", ">= 1 tokens", capacity)
-        super().__init__(layers=[TreeLayer(capacity) for _ in range(num_layers)])
+        self.tree_layers = [TreeLayer(capacity) for _ in range(num_layers)]
+        super().__init__(layers=list(self.tree_layers))
 
     @property
     def length(self) -> int:
         """Slots written, committed tokens and tree rows."""
-        return int(self.layers[0].length)
+        return self.tree_layers[0].length
 
     @torch.inference_mode()
     def keep(self, base: int, slots: Sequence[int]) -> None:
         """Roll back to the first `base` slots plus `slots` (ascending, all >= base), moved up behind them."""
         in_place = all(slot == base + place for place, slot in enumerate(slots))
-        index = None if in_place else torch.as_tensor(list(slots), device=self.layers[0].keys.device)
-        for layer in self.layers:
+        index = None if in_place else torch.as_tensor(list(slots), device=self.tree_layers[0].keys.device)
+        for layer in self.tree_layers:
             layer.keep(base, index, len(slots))
 
     def check_integrity(self) -> None:
         """Assert that every layer holds the same number of slots."""
-        assert len({layer.length for layer in self.layers}) == 1
+        assert len({layer.length for layer in self.tree_layers}) == 1
 
 
 def cache_argument(model: PreTrainedModel) -> str:

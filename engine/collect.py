@@ -149,8 +149,8 @@ def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> I
         for prompt in prompts:
             ids = encode_prompt(pair, prompt.text)
             sampling = _sampling(settings, prompt)
-            answer = engine.generate(ids, settings.max_new_tokens, sampling)
-            yield _known(pair, prompt, ids, answer.tokens, settings, sampling.seed)
+            completion = engine.generate(ids, settings.max_new_tokens, sampling)
+            yield _known(pair, prompt, ids, completion.tokens, settings, sampling.seed)
         return
     # Prompts of one length waste no padding.
     encoded = sorted(((encode_prompt(pair, prompt.text), prompt) for prompt in prompts), key=lambda item: len(item[0]))

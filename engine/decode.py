@@ -147,7 +147,10 @@ class Engine:
     ) -> Iterator[RoundRecord]:
         """Decode one prompt, yielding each round after its commit; the first `next` prefills.
 
+        Rounds may be abandoned at any time; the next request starts afresh.
+
         Raises:
+            ParameterError: a token id outside the vocabulary, or a round asked for after another request began.
             PromptError: an empty prompt, or one that leaves no room in the target's context.
             ModelOutputError: NaN or infinity in the target's logits.
         """
@@ -166,14 +169,16 @@ class Engine:
                 f"prompt must be shorter than the target's context of {longest} tokens, got {len(prompt)}"
             )
         size = self.pair.description.vocab_size
-        if not all(0 <= token < size for token in prompt):
-            raise ParameterError(f"prompt must be token ids between 0 and {size - 1}, got {max(prompt)}")
+        strays = [token for token in prompt if not 0 <= token < size]
+        if strays:
+            raise ParameterError(f"prompt must be token ids between 0 and {size - 1}, got {strays[0]}")
 
     def _rounds(self, prompt: tuple[int, ...], limit: int, sampling: Sampling) -> Iterator[RoundRecord]:
         policy, target, draft = self.policy, self._target, self._draft
         request_id = self._num_requests
         self._num_requests += 1
-        progress = Progress(request_id, len(prompt), limit, sampling.temperature)
+        temperature = float(np.float32(sampling.temperature))  # as a trace keeps it
+        progress = Progress(request_id, len(prompt), limit, temperature)
         capacity = len(prompt) + limit + 256
         target.begin(prompt, capacity)
         if draft is not None:
@@ -181,11 +186,13 @@ class Engine:
             progress.draft_seen = draft.seen_tokens
         index = SuffixIndex(prompt) if self.settings.use_lookup else None
         text = list(prompt)
-        policy.begin(RequestInfo(request_id, len(prompt), limit, sampling.temperature))
+        policy.begin(RequestInfo(request_id, len(prompt), limit, temperature))
         finish, number = "", 0
         self.decode_began = time.perf_counter()
         try:
             while not finish:
+                if self._num_requests != request_id + 1:
+                    raise ParameterError("rounds must be taken before the engine's next request begins, got a late one")
                 record = self._round(number, progress, text, index, sampling)
                 finish = record.finish
                 number += 1
@@ -206,11 +213,11 @@ class Engine:
         logits = target.verify(tree, root, position, rows)
         result = walk(tree, 1, _Speaker(tree, target, logits, position, sampling, self.pair.eos_token_ids))
         committed = result.tokens[0]
-        path = result.path_rows[0]
+        path = result.path_rows[0][: len(committed)]  # an accepted end of text is the new root, not before it
         target.commit(position, path)
         if draft is not None:
             draft.commit(path, committed)
-        said_by = target.place_of(path[len(committed) - 1])  # the row whose distribution gave the new root
+        said_by = target.place_of(path[-1])  # the row whose distribution gave the new root
         entropy, margin = entropy_and_margin(logits[said_by][None])
         lookup_agrees = tuple(_extend(index, committed)) if index is not None else (-1,) * len(committed)
         text.extend(committed)

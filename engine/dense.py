@@ -135,7 +135,9 @@ def grow_dense(
     if pair.draft is not None:
         draft = DenseDraft(pair.draft, pair.description.vocab_size, max(envelope.draft_width, 1), tokens[:-1])
     policy = EverythingPolicy()
-    builder = RoundBuilder(envelope, prior_table)
+    # A chain offered whole keeps the priors of its offer; a policy that drafts first may be offered more.
+    builder = RoundBuilder(envelope, prior_table, whole_chains=False)
+    limit = min(text.max_new_tokens, pair.max_context_tokens - len(text.prompt))  # as the engine counts
     index = SuffixIndex(tokens[:first])
     rounds: list[dict[str, Any]] = []
     nodes: list[dict[str, Any]] = []
@@ -146,7 +148,7 @@ def grow_dense(
         for root in roots:
             index.append(tokens[root])
             lookups.append(index.copy())
-            progress = Progress(0, len(text.prompt), text.max_new_tokens, text.temperature)
+            progress = Progress(0, len(text.prompt), limit, text.temperature)
             progress.position = progress.draft_seen = root
             progress.generated_tokens = root - first
             batch.append(progress)
@@ -166,7 +168,7 @@ def grow_dense(
             number = root - first
             part = node_columns(tree.forest, 0, number, request, tree.kept, result.on_path, result.match)
             nodes.append(part)
-            row = _round_row(text, tree.forest.column, request, number, tokens, len(part["node"]))
+            row = _round_row(text, limit, tree.forest.column, request, number, tokens, len(part["node"]))
             row["opening"] = LOOKUP | (DRAFT if draft is not None else 0)
             row["draft_agrees"] = [_agrees(-1 if draft is None else draft.first_guess(root), tokens[root + 1])]
             row["lookup_agrees"] = [_agrees(lookups[request].predict(), tokens[root + 1])]
@@ -179,7 +181,7 @@ def grow_dense(
 
 
 def _round_row(
-    text: KnownText, column: Any, request: int, number: int, tokens: Sequence[int], num_nodes: int
+    text: KnownText, limit: int, column: Any, request: int, number: int, tokens: Sequence[int], num_nodes: int
 ) -> dict[str, Any]:
     root = len(text.prompt) - 1 + number
     signals = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
@@ -190,7 +192,7 @@ def _round_row(
         "round": number,
         "position": root,
         "generated_tokens": number,
-        "remaining_tokens": text.max_new_tokens - number,
+        "remaining_tokens": limit - number,
         "prompt_tokens": len(text.prompt),
         "temperature": text.temperature,
         "seed": text.seed,

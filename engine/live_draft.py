@@ -56,7 +56,11 @@ class DraftHead:
             columns = torch.as_tensor(places[known], device=probs.device)
             mine = probs[nodes, columns]
             extra_probs[known] = mine.cpu().numpy()
-            extra_ranks[known] = (probs[nodes] > mine[:, None]).sum(-1).cpu().numpy()
+            # Equal probabilities rank as the guesses do, so that no two tokens share a guess's rank.
+            ahead = (probs[nodes] > mine[:, None]).sum(-1)
+            listed = top.indices[nodes] == columns[:, None]
+            ranks = torch.where(listed.any(-1), listed.to(torch.int64).argmax(-1), ahead.clamp(min=listed.shape[-1]))
+            extra_ranks[known] = ranks.cpu().numpy()
         nan = np.float32(np.nan)
         return DraftGuesses(
             tokens=tokens.astype(np.int32),

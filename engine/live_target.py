@@ -16,7 +16,7 @@ from treewise.policy.round import RoundTree
 
 
 class LiveTarget:
-    """Verifies one request's trees. Between rounds its cache holds the committed tokens before the root, nothing else."""
+    """Verifies one request's trees. Between rounds its cache holds just the committed tokens before the root."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._decoder = decoder_of(model)

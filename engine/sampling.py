@@ -34,17 +34,15 @@ def target_token(logits: torch.Tensor, position: int, sampling: Sampling) -> int
     """The token that the target says at absolute `position`, given its `logits` [vocabulary] there.
 
     Raises:
-        ModelOutputError: logits hold NaN, or no finite value.
+        ModelOutputError: logits hold NaN or infinity, or no finite value. Minus infinity is a token that is never said.
     """
+    token = int(logits.argmax())
+    # argmax points at a NaN where there is one, and at +inf before any finite value
+    if not bool(torch.isfinite(logits[token])):
+        raise ModelOutputError(f"target logits must be finite, got {float(logits[token])} at position {position}")
     if sampling.temperature == 0.0:
-        token = int(logits.argmax())
-        # argmax points at a NaN where there is one, and at +inf before any finite value
-        if not bool(torch.isfinite(logits[token])):
-            raise ModelOutputError(f"target logits must be finite, got {float(logits[token])} at position {position}")
         return token
     tokens, scores = warp(logits, sampling)
-    if not bool(torch.isfinite(scores).all()):
-        raise ModelOutputError(f"target logits must be finite, got NaN or infinity at position {position}")
     noise = gumbel(sampling.seed, position, tokens)
     return int(tokens[int((scores.to(torch.float32) + noise).argmax())])
 

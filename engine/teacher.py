@@ -1,4 +1,4 @@
-"""What the target said inside, position by position: final hidden states of its answers, from one pass over each text."""
+"""What the target computed at every position of its answers: final hidden states, from one pass over each text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PASS_TOKENS = 4096  # padded tokens in one teacher-forced pass
 class Lesson:
     """One text to learn from."""
 
+    key: str  # of the answer
     prompt_id: str
     task: str
     temperature: float
@@ -45,15 +46,15 @@ def states_path(shard: Path) -> Path:
 
 def record_states(
     model: PreTrainedModel, folder: Path, *, worker: int = 0, num_workers: int = 1
-) -> Iterator[tuple[Path, int]]:
-    """Record the states of every answer shard that has none, one atomic file a shard; yields path and tokens."""
+) -> Iterator[tuple[Path, int, int]]:
+    """Record the states of every answer shard that has none, one atomic file a shard; yields path, texts, tokens."""
     require(0 <= worker < num_workers, "worker", "in [0, num_workers)", worker)
     for shard in answer_shards(folder)[worker::num_workers]:
         if not states_path(shard).is_file():
             answers = read_shard(shard)
             states = torch.cat(_pass_over(model, answers))
             write_atomically(states_path(shard), save({"states": states}))
-            yield states_path(shard), len(states)
+            yield states_path(shard), len(answers), len(states)
 
 
 @torch.inference_mode()
@@ -110,7 +111,14 @@ def read_lessons(folder: Path) -> list[Lesson]:
             piece = states[int(end) - length : int(end)]
             lessons.append(
                 Lesson(
-                    answer.prompt_id, answer.task, answer.temperature, answer.sample, ids, piece, len(answer.prompt_ids)
+                    answer.key,
+                    answer.prompt_id,
+                    answer.task,
+                    answer.temperature,
+                    answer.sample,
+                    ids,
+                    piece,
+                    len(answer.prompt_ids),
                 )
             )
     return lessons

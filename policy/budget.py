@@ -29,8 +29,25 @@ def best_prefix(gains: Float64Array | Float32Array, prefix_ms: Float64Array, tok
     return int(np.argmax(totals - tokens_per_ms * prefix_ms))
 
 
+def shared_survival(nodes: Nodes) -> Float64Array:
+    """Survival of every row where siblings share one text: priors that sum to more than 1 are scaled down, [rows].
+
+    The prior is that of the most confident source, so where two sources disagree the siblings' priors add up to more
+    than the one token that can follow.
+    """
+    prior = nodes.prior.astype(np.float64)
+    inner = np.flatnonzero(nodes.parent >= 0)
+    mass = np.bincount(nodes.parent[inner], weights=prior[inner], minlength=len(prior))
+    survival = np.ones(len(prior), dtype=np.float64)
+    for depth in range(1, int(nodes.depth.max(initial=0)) + 1):
+        rows = inner[nodes.depth[inner] == depth]
+        above = nodes.parent[rows]
+        survival[rows] = survival[above] * prior[rows] / np.maximum(mass[above], 1.0)
+    return survival
+
+
 def keep_by_price(
-    survival: Float32Array,
+    survival: Float64Array | Float32Array,
     nodes: Nodes,
     deployment: Deployment,
     tokens_per_ms: Float64Array,

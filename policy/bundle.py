@@ -24,10 +24,10 @@ SCHEMA_VERSION = 1
 INDEX = "bundle.json"
 ONNX, TEXT = "onnx", "lightgbm.txt"
 _MODELS = ("match", "growth")
-_NAMES = frozenset(
-    "schema_version pair features features_sha256 growth_features envelope prior_table planner call_ms calibration "
-    "provenance report files".split()
-)
+_NAMES = {
+    *("schema_version", "pair", "features", "features_sha256", "growth_features", "envelope", "prior_table"),
+    *("planner", "call_ms", "calibration", "provenance", "report", "files"),
+}
 T = TypeVar("T")
 
 

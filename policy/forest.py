@@ -54,7 +54,7 @@ class Forest:
         capacity = len(self._columns["parent"])
         if end > capacity:
             for name, (dtype, fill) in _DTYPES.items():
-                wider = np.full(max(end, 2 * capacity), fill, dtype=dtype)
+                wider: NDArray[Any] = np.full(max(end, 2 * capacity), fill, dtype=dtype)
                 wider[: self.num_rows] = self._columns[name][: self.num_rows]
                 self._columns[name] = wider
         rows = slice(self.num_rows, end)
@@ -114,7 +114,6 @@ def close_upward(keep: BoolArray, parent: Int32Array) -> BoolArray:
     while frontier.size:
         above = parent[frontier]
         above = above[above >= 0]
-        above = np.unique(above[~closed[above]])
-        closed[above] = True
-        frontier = above
+        frontier = np.unique(above[~closed[above]]).astype(np.intp)
+        closed[frontier] = True
     return closed

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import require
-from treewise.policy.budget import Float64Array, best_prefix, keep_by_price, modelled_ms, verify_curve
+from treewise.policy.budget import Float64Array, best_prefix, keep_by_price, modelled_ms, shared_survival, verify_curve
 from treewise.policy.hook import (
     DRAFT,
     LOOKUP,
@@ -92,7 +92,8 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         candidates, forest = level.candidates, level.forest
         admit = np.ones(len(candidates.parent), dtype=np.bool_)
         grow = self._grow(level, admit, LOOKUP)
-        open_mass = self._open_mass(forest)
+        survival = shared_survival(forest)
+        open_mass = _open_mass(forest, survival)
         if level.index == 0:
             open_mass = self._uncovered_roots(candidates)
         draft = np.zeros_like(admit)
@@ -107,7 +108,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
                 fresh = forest.request[level.start :] == request
                 pays = len(rows) if float(open_mass[level.start :][fresh].sum()) >= kappa else 0
             else:
-                pays = self._worth_drafting(level, request, rows, open_mass[rows])
+                pays = self._worth_drafting(level, request, rows, open_mass[rows], survival)
             draft[rows[:pays] - level.start] = True
         return Expansion(admit, grow | self._grow(level, draft, DRAFT))
 
@@ -117,7 +118,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         rates = np.asarray(
             [self._rate(int(r), int(p)) for r, p in zip(context.request_id, context.position, strict=True)]
         )
-        return keep_by_price(forest.nodes.path_prior, forest.nodes, self._bound, rates, context.position)
+        return keep_by_price(shared_survival(forest.nodes), forest.nodes, self._bound, rates, context.position)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update the request's rate, and how often a growth held the next token."""
@@ -155,14 +156,6 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         plain_ms = self._bound.cost.plain_ms(position)
         return max(record.tokens / max(record.ms, 1e-9), 1.0 / max(plain_ms, 1e-9))
 
-    @staticmethod
-    def _open_mass(forest: Nodes) -> Float64Array:
-        """Probability that the text is at the row and at none of its offered children, [rows]."""
-        covered = np.zeros(len(forest.parent), dtype=np.float64)
-        inner = forest.parent >= 0
-        np.add.at(covered, forest.parent[inner], forest.path_prior[inner].astype(np.float64))
-        return np.asarray(np.maximum(forest.path_prior.astype(np.float64) - covered, 0.0))
-
     def _uncovered_roots(self, roots: Nodes) -> Float64Array:
         """Open mass of the roots once the lookup, which is free, has made its first offer, [roots]."""
         if not self._bits & LOOKUP:
@@ -171,7 +164,9 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         table = self._bound.prior_table
         return np.asarray([1.0 - table.prior(int(m), s) if m > 0 and s > 0 else 1.0 for m, s in pairs])
 
-    def _worth_drafting(self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array) -> int:
+    def _worth_drafting(
+        self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array, survival: Float64Array
+    ) -> int:
         """How many of `rows` (most open mass first) a growth should run on; 0: no growth."""
         context, forest, cost = level.context, level.forest, self._bound.cost
         record = self._records[int(context.request_id[request])]
@@ -185,7 +180,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
             held = held if np.isnan(agreement) else agreement
         rate = self._rate(int(context.request_id[request]), capacity)
         inner = (forest.request == request) & (forest.parent >= 0)
-        sure = -np.sort(-forest.path_prior[inner])
+        sure = -np.sort(-survival[inner])
         curve = verify_curve(self._bound, len(sure) + len(rows), capacity)
         kept = best_prefix(sure, curve[: len(sure) + 1], rate)
         tokens = _growth_tokens(forest, rows, int(context.catch_up[request]))
@@ -193,6 +188,13 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         prices[1:] = cost.draft_ms(tokens, capacity) + cost.policy_ms
         prices += curve[kept : kept + len(rows) + 1] - curve[kept]  # each growth is to add about one row
         return best_prefix(held * open_mass, prices, rate)
+
+
+def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
+    """Probability that the text reaches the row and none of its offered children, [rows]."""
+    inner = forest.parent >= 0
+    covered = np.bincount(forest.parent[inner], weights=survival[inner], minlength=len(survival))
+    return np.maximum(survival - covered, 0.0)
 
 
 def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> Float64Array:

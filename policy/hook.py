@@ -51,9 +51,7 @@ SOURCES: tuple[Source, ...] = (
         False,
         ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank"),
     ),
-    Source(
-        "draft", DRAFT, True, ("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab")
-    ),
+    Source("draft", DRAFT, True, ("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab")),
 )
 
 
@@ -67,7 +65,7 @@ class Reach:
 
 @runtime_checkable
 class TimedPolicy(Protocol):
-    """A policy that knows what one of its calls costs, such as a learned one; replay charges it instead of the profile."""
+    """A policy that knows what one of its calls costs, as learned ones do; replay charges it, not the profile."""
 
     @property
     def call_ms(self) -> float:
@@ -109,7 +107,9 @@ class RoundContext:
     generated_tokens: Int32Array  # [requests] completion tokens committed so far
     remaining_tokens: Int32Array  # [requests] completion tokens that may still be committed
     catch_up: Int32Array  # [requests] committed tokens before the root that the draft cache has not seen
-    draft_agreement: Float32Array  # [requests] recent share of committed tokens that were the draft's first; NaN at first
+    draft_agreement: (
+        Float32Array  # [requests] recent share of committed tokens that were the draft's first; NaN at first
+    )
     lookup_agreement: Float32Array  # [requests] the same of the lookup's first continuation, where it had one
     accepted_recent: Float32Array  # [requests] moving average of accepted lengths; NaN in the first round
     last_accepted: Float32Array  # [requests] accepted length of the last round; NaN in the first

@@ -30,6 +30,8 @@ from treewise.policy.hook import (
     State,
 )
 from treewise.policy.planner import (
+    PRICED_NODES,
+    Curves,
     Float64Array,
     IndexArray,
     Opening,
@@ -120,6 +122,7 @@ class LearnedPolicy:
         self._deployment: Deployment | None = None
         self._scores = _Scores(0)
         self._padded = np.ones(1, dtype=np.int64)
+        self._kept_curves: Curves | None = None
 
     @classmethod
     def load(cls, folder: str | Path, scorer: ScorerName = "auto") -> LearnedPolicy:
@@ -151,6 +154,7 @@ class LearnedPolicy:
         cost = replace(deployment.cost, policy_ms=self.call_ms)
         self._deployment = replace(deployment, cost=cost)
         self._padded = np.ones(1, dtype=np.int64)
+        self._kept_curves = None
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the bundle's guess of the throughput."""
@@ -167,7 +171,7 @@ class LearnedPolicy:
         waiting = ~self._scores.drafted[level.start :] & bool(self._bound.sources & DRAFT)
         may_draft = (candidates.may_grow & DRAFT) > 0
         may_look_up = (candidates.may_grow & LOOKUP) > 0
-        least = np.asarray([p.rate * self.settings.prune_scale * p.cheapest_row_ms for p in self._scores.prices])
+        least = np.asarray([p.rate * self.settings.prune_scale * p.curves.cheapest_row_ms for p in self._scores.prices])
         pays = mine > least[candidates.request]
         admit = waiting | pays  # a row that still waits for the draft's opinion may rise
         self._score_growth(forest, np.flatnonzero(may_draft & pays) + level.start, level.context)
@@ -178,7 +182,7 @@ class LearnedPolicy:
             grow[drafts - level.start] |= DRAFT
             held = _chance(float(level.context.lookup_agreement[request]))
             # The lookup is free, but a level more is not, unless the draft opens it anyway.
-            gain = np.where(own & may_look_up, mine * held - prices.rate * prices.cheapest_row_ms, 0.0)
+            gain = np.where(own & may_look_up, mine * held - prices.rate * prices.curves.cheapest_row_ms, 0.0)
             if drafts.size or float(np.maximum(gain, 0.0).sum()) > prices.rate * prices.call_ms:
                 grow[gain > 0.0] |= LOOKUP
                 grow[drafts - level.start] |= candidates.may_grow[drafts - level.start] & LOOKUP
@@ -208,7 +212,7 @@ class LearnedPolicy:
         self._records.pop(request_id, None)
 
     def rate(self, request_id: int) -> float:
-        """What a millisecond of this request is worth, in tokens."""
+        """Throughput of this request so far, tokens per millisecond. Prices never go below plain decoding's."""
         record = self._records[request_id]
         return record.tokens / record.ms
 
@@ -246,8 +250,8 @@ class LearnedPolicy:
         if not rows.size:
             return rows
         forest, context, scores = level.forest, level.context, self._scores
-        prices = self._cover(scores.prices[request], len(forest.parent) + len(rows))
         nodes = np.flatnonzero(forest.request == request)
+        prices = self._cover(scores.prices[request], 2 * len(nodes))
         inner = nodes[forest.parent[nodes] >= 0]
         kept = len(keep_rows(survival, inner, prices, self.settings.prune_scale))
         deepest = min(self._bound.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
@@ -298,18 +302,28 @@ class LearnedPolicy:
     def _prices(self, context: RoundContext, request: int) -> Prices:
         cost = self._bound.cost
         capacity = int(context.position[request]) + 1
-        rate = self.rate(int(context.request_id[request]))
-        return self._cover(Prices(rate, np.zeros(0), cost.draft, capacity, self.call_ms), 64)
+        rate = max(self.rate(int(context.request_id[request])), 1.0 / max(cost.plain_ms(capacity), 1e-9))
+        return Prices(rate, self._curves(capacity, PRICED_NODES), self.call_ms)
 
     def _cover(self, prices: Prices, nodes: int) -> Prices:
         """The same prices, with a verify curve that holds at least `nodes` nodes."""
-        if len(prices.verify) > nodes:
+        if len(prices.curves.verify) > nodes:
             return prices
+        return replace(prices, curves=self._curves(prices.curves.capacity, nodes))
+
+    def _curves(self, capacity: int, nodes: int) -> Curves:
+        """Curves at `capacity` tokens of cache for at least `nodes` nodes; kept while the capacity does not matter."""
+        cost = self._bound.cost
+        kept = self._kept_curves
+        if kept is not None and len(kept.verify) > nodes:
+            return kept
         if len(self._padded) <= nodes:
             padded = [self._bound.padded_rows(1 + count) for count in range(2 * nodes + 1)]
             self._padded = np.asarray(padded, dtype=np.int64)
-        verify = self._bound.cost.verify_ms(self._padded, prices.capacity)
-        return replace(prices, verify=verify)
+        curves = Curves.at(cost.verify_ms(self._padded, capacity), cost.draft, capacity)
+        if len(cost.verify.capacities) == len(cost.draft.capacities) == 1:
+            self._kept_curves = curves
+        return curves
 
 
 def _chance(agreement: float) -> float:

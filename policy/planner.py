@@ -33,6 +33,8 @@ from treewise.policy.hook import Nodes
 Float64Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 _TINY = 1e-12
+_ONE = np.ones(1, dtype=np.int64)
+PRICED_NODES = 64  # every verify curve reaches at least so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +68,41 @@ class PlannerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Curves:
+    """Milliseconds by size at one cache capacity, looked up rather than interpolated in every decision."""
+
+    verify: Float64Array  # [nodes + 1] of the root and so many nodes, padding included; at least PRICED_NODES nodes
+    draft: Float64Array  # [tokens + 1] of one growth
+    grid: CostGrid  # of the draft, for growths beyond the curve
+    capacity: int  # tokens of cache
+    cheapest_row_ms: float  # the least that one more verified row costs, at any size up to PRICED_NODES
+
+    @classmethod
+    def at(cls, verify: Float64Array, grid: CostGrid, capacity: int) -> Curves:
+        """Curves of a verify curve [nodes + 1] and the draft's grid."""
+        cheapest = max(float(np.diff(verify[: PRICED_NODES + 1]).min()), 0.0)
+        return cls(verify, grid.at(np.arange(2 * PRICED_NODES), capacity), grid, capacity, cheapest)
+
+
+@dataclass(frozen=True, slots=True)
 class Prices:
     """What one request pays in one round."""
 
     rate: float  # lambda, tokens per millisecond
-    verify: Float64Array  # [nodes + 1] milliseconds of verifying the root and so many nodes, padding included
-    draft: CostGrid
-    capacity: int  # tokens of cache
+    curves: Curves
     call_ms: float  # one more level
-
-    @property
-    def cheapest_row_ms(self) -> float:
-        """The least that one more verified row costs at any size."""
-        return max(float(np.diff(self.verify).min()), 0.0) if len(self.verify) > 1 else 0.0
 
     def rows_ms(self, kept: int, more: NDArray[Any]) -> Float64Array:
         """Milliseconds of verifying `more` [n] nodes on top of `kept` ones."""
-        last = len(self.verify) - 1
-        base = min(kept, last)
-        return np.asarray(self.verify[np.minimum(base + more, last)] - self.verify[base])
+        verify = self.curves.verify
+        return np.asarray(verify[kept + more] - verify[kept])
 
-    def draft_ms(self, tokens: NDArray[Any]) -> Float64Array:
-        """Milliseconds of one growth of `tokens` [n] tokens, and of the level that it opens."""
-        return np.asarray(self.draft.at(tokens, self.capacity) + self.call_ms)
+    def draft_ms(self, tokens: NDArray[np.integer[Any]]) -> Float64Array:
+        """Milliseconds of one growth of `tokens` [n] tokens, ascending, and of the level that it opens."""
+        curves = self.curves
+        if tokens[-1] < len(curves.draft):
+            return np.asarray(curves.draft[tokens] + self.call_ms)
+        return np.asarray(curves.grid.at(tokens, curves.capacity) + self.call_ms)
 
 
 def normalise_siblings(match: Float64Array, parent: NDArray[np.integer[Any]]) -> Float64Array:
@@ -114,7 +128,7 @@ def path_products(match: Float64Array, parent: NDArray[np.integer[Any]], deepest
 def keep_rows(survival: Float64Array, rows: IndexArray, prices: Prices, scale: float = 1.0) -> IndexArray:
     """Those of `rows` whose verification pays: the best count of them by `survival` [forest rows], ties to low rows."""
     order = rows[np.argsort(-survival[rows], kind="stable")]
-    count = best_prefix(survival[order], prices.verify[: len(order) + 1], prices.rate * scale)
+    count = best_prefix(survival[order], prices.curves.verify[: len(order) + 1], prices.rate * scale)
     return order[:count]
 
 
@@ -144,8 +158,7 @@ def growth_gain(
     `holds`: probability that the draft offers the next token below the row and the lookup does not. `levels_left`:
     further levels that could grow below the offered child. `kept`: nodes that are worth verifying already.
     """
-    one = np.ones(1, dtype=np.int64)
-    step = prices.rate * scale * float((prices.draft_ms(one) + prices.rows_ms(kept, one))[0])
+    step = prices.rate * scale * float((prices.draft_ms(_ONE) + prices.rows_ms(kept, _ONE))[0])
     return survival * holds * (1.0 + continuation_value(survival, holds, levels_left, step))
 
 
@@ -213,8 +226,7 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
     rate = prices.rate * scale
     holds, levels = np.asarray([opening.holds]), np.asarray([opening.levels - 1])
     root = float(growth_gain(np.ones(1), holds, levels, prices, 0, scale)[0])
-    one = np.ones(1, dtype=np.int64)
-    now = root - rate * float((prices.draft_ms(one + opening.catch_up) + prices.rows_ms(0, one))[0])
+    now = root - rate * float((prices.draft_ms(_ONE + opening.catch_up) + prices.rows_ms(0, _ONE))[0])
     if now <= 0.0:
         return False
     if not opening.carries or opening.levels < 2:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.policy.forest import Forest, close_upward
@@ -21,13 +22,16 @@ from treewise.policy.hook import (
     Continuations,
     DraftSource,
     Expansion,
+    Float32Array,
     ForestView,
     Int32Array,
     Level,
     LookupSource,
     RoundContext,
     TreePolicy,
+    UInt8Array,
 )
+from treewise.policy.offer import Offer, lookup_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +49,16 @@ class RoundTree:
         return int(self.kept.sum() - (self.forest.column("parent") < 0).sum())
 
 
-@dataclass(slots=True)
-class _Offer:
-    """Candidate rows that were collected but not written yet."""
-
-    request: list[int]
-    parent: list[int]
-    depth: list[int]
-    token: list[int]
-    sources: list[int]
-    prior: list[float]
-    path_prior: list[float]
-    match_length: list[float]
-    count: list[float]
-    share: list[float]
-    age: list[float]
-    rank: list[float]
-
-
-def _empty_offer() -> _Offer:
-    return _Offer([], [], [], [], [], [], [], [], [], [], [], [])
-
-
 class RoundBuilder:
     """Grows the trees of one round for a batch of requests.
 
-    Both sources are optional. The builder owns the forest, which is valid until the next `build`.
+    Both sources are optional. The builder owns the forest, which is valid until the next `build`. Without
+    `whole_chains` the lookup's continuations are offered one depth at a time: then every row's path prior is final
+    before anything is offered below it, and growing everything brings whatever any order of asking could bring.
     """
 
-    def __init__(self, envelope: Envelope, prior_table: PriorTable) -> None:
+    def __init__(self, envelope: Envelope, prior_table: PriorTable, whole_chains: bool = True) -> None:
+        self.whole_chains = whole_chains
         self.envelope = envelope
         self.prior_table = prior_table
         self.forest = Forest()
@@ -154,7 +139,7 @@ class RoundBuilder:
                     forest.column("lookup_age")[row] = first.ages[0]
             forest.column("may_grow")[row] = bits if self.depth_limit(context, row) > 0 else 0
 
-    def _admit(self, expansion: Expansion, start: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    def _admit(self, expansion: Expansion, start: int) -> UInt8Array:
         """Write the answer for the rows from `start` on; return the growth bits of every row, [rows]."""
         forest = self.forest
         admitted = forest.column("admitted")
@@ -178,7 +163,7 @@ class RoundBuilder:
         level: int,
     ) -> None:
         """Offer everything that the lookup alone holds below each of `rows`, within the envelope."""
-        offer = _empty_offer()
+        offer = Offer.empty()
         base = self.forest.num_rows
         requests, depths = self.forest.column("request"), self.forest.column("depth")
         path_priors = self.forest.column("path_prior")
@@ -220,7 +205,8 @@ class RoundBuilder:
                     offer.share.append(known.shares[rank])
                     offer.age.append(known.ages[rank])
                     offer.rank.append(rank)
-                    queue.append((child, child_path, depth + 1, below))
+                    if self.whole_chains:
+                        queue.append((child, child_path, depth + 1, below))
         self._write(offer, level, draft)
 
     def _offer_draft(self, rows: list[int], draft: DraftSource, context: RoundContext, level: int) -> int:
@@ -249,11 +235,11 @@ class RoundBuilder:
         )
         drafted[run] = True
         if extras.size:
-            self._fill(extras, np.asarray(extra_rows, dtype=np.int64), guesses.extra_probs, guesses.extra_ranks)
+            self._fill(extras, guesses.extra_probs, guesses.extra_ranks)
             forest.column("draft_entropy")[extras] = guesses.entropy[extra_rows]
             forest.column("draft_margin")[extras] = guesses.margin[extra_rows]
             forest.update_path_priors(len(context.request_id))
-        offer = _empty_offer()
+        offer = Offer.empty()
         probs: list[float] = []
         ranks: list[int] = []
         places: list[int] = []
@@ -280,7 +266,7 @@ class RoundBuilder:
                 prior = prob
                 signals = (np.nan,) * 5
                 if known is not None:
-                    signals = _signals(known, token)
+                    signals = lookup_signals(known, token)
                     prior = max(prob, float(np.float32(self.prior_table.prior(known.match_length, signals[2]))))
                 offer.request.append(request)
                 offer.parent.append(row)
@@ -304,7 +290,7 @@ class RoundBuilder:
         forest.column("draft_margin")[new] = guesses.margin[places]
         return tokens
 
-    def _fill(self, rows: Int32Array, places: Int32Array, probs: np.ndarray, ranks: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _fill(self, rows: NDArray[np.int64], probs: Float32Array, ranks: Float32Array) -> None:
         """Give rows of the free source the draft's probability; the more confident source sets the prior."""
         forest = self.forest
         forest.column("draft_prob")[rows] = probs
@@ -314,7 +300,7 @@ class RoundBuilder:
         proposed = (ranks < self.envelope.draft_width) & ~np.isnan(probs)
         forest.column("sources")[rows] |= np.where(proposed, DRAFT, 0).astype(np.uint8)
 
-    def _write(self, offer: _Offer, level: int, draft: DraftSource | None) -> None:
+    def _write(self, offer: Offer, level: int, draft: DraftSource | None) -> None:
         rows = self.forest.append(len(offer.token))
         column = self.forest.column
         for name in ("request", "parent", "depth", "token", "sources", "prior", "path_prior"):
@@ -344,11 +330,3 @@ class RoundBuilder:
             if draft is not None and path_prior[row] >= self.envelope.min_grow_prior:
                 bits |= DRAFT
             may_grow[row] = bits
-
-
-def _signals(known: Continuations, token: int) -> tuple[float, float, float, float, float]:
-    """(match length, count, share, age, rank) of `token` below a node; age and rank are NaN where it is unknown."""
-    if token in known.tokens:
-        rank = list(known.tokens).index(token)
-        return known.match_length, known.counts[rank], known.shares[rank], known.ages[rank], rank
-    return known.match_length, 0.0, 0.0, np.nan, np.nan

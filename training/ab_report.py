@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,10 @@ class ProfileOrigin:
         """Where the milliseconds come from, in one line."""
         mark = "" if self.verified else ", unverified"
         return f"milliseconds from profile {self.name} ({self.device}, {self.dtype}{mark})"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +131,7 @@ class AbReport:
             "schema_version": SCHEMA_VERSION,
             "exact": True,
             "acceptance": list(self.acceptance),
-            "profiles": [
-                {name: getattr(origin, name) for name in ("name", "device", "dtype", "verified", "origin")}
-                for origin in self.profiles
-            ],
+            "profiles": [origin.to_json() for origin in self.profiles],
             "policies": list(self.policies),
             "level": LEVEL,
             "resamples": self.resamples,

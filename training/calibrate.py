@@ -7,6 +7,8 @@ Pooling joins bins of equal rate as well, so the curve rises strictly: calibrati
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +35,7 @@ def sigmoid(score: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * np.asarray(score, dtype=np.float64))))
 
 
-def fit_calibration(score: FloatArray, label: FloatArray, weight: FloatArray | None = None) -> Calibration:
+def fit_calibration(score: NDArray[Any], label: NDArray[Any], weight: NDArray[Any] | None = None) -> Calibration:
     """The curve for raw log-odds `score` [rows], outcomes `label` [rows] in {0, 1} and row weights [rows].
 
     `score` must come from models that have not seen the rows. Raises `ParameterError` on no rows or unequal lengths.

@@ -9,6 +9,7 @@ The curve is y0 + sum of slope_i * clip(x - knot_i, 0, knot_(i+1) - knot_i), its
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -87,7 +88,7 @@ def _pieces(calibration: Calibration) -> tuple[FloatArray, FloatArray, FloatArra
     return x[:-1], width, slope, float(y[0])
 
 
-def _tree_attributes(trees: Sequence[Tree]) -> dict[str, object]:
+def _tree_attributes(trees: Sequence[Tree]) -> dict[str, Any]:
     """The attributes of TreeEnsembleRegressor; leaves follow the inner nodes of their tree."""
     names = ("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_values", "nodes_modes", "nodes_truenodeids",
              "nodes_falsenodeids", "nodes_missing_value_tracks_true")  # fmt: skip

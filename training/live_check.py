@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treewise.data.cost import CostProfile
 from treewise.data.errors import CoverageError, TraceError
@@ -96,7 +98,7 @@ def difference(request: LoggedRequest, position: int, tree: RoundTree, walk: Wal
     return ""
 
 
-def _logged(shard: TraceShard, rows: slice, tokens_included: bool) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _logged(shard: TraceShard, rows: slice, tokens_included: bool) -> dict[str, NDArray[Any]]:
     names = ("parent", "token", "admitted", "grown", "drafted", "kept")
     columns = {name: getattr(shard.nodes, name)[rows] for name in names}
     if not tokens_included:

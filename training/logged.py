@@ -14,6 +14,7 @@ from treewise.policy.hook import DRAFT, LOOKUP, Continuations, DraftGuesses, Int
 
 _PATH = ("parent", "token", "sources", "grown", "drafted", "match")
 _LOOKUP = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank")
+_NOTHING = Continuations(0, (), (), (), ())
 _DRAFT = ("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab")
 
 
@@ -83,6 +84,8 @@ class LoggedTree:
         return known
 
     def _continuations(self, node: int) -> Continuations:
+        if node and not self.children[node]:
+            return _NOTHING  # nothing of what followed was offered, so nobody can see how long the match was
         matches, counts, shares, ages, ranks = (self._columns[name] for name in _LOOKUP)
         match_length = 0
         found: dict[int, tuple[int, int, float, int]] = {}
@@ -196,7 +199,7 @@ class LoggedDraft:
 class LoggedRequest:
     """One request of a trace: its text, what each source said about it, and a logged tree per root position.
 
-    Series are by position p of the guess, entry p - `first_position`: they say whether the guess was the token at p + 1.
+    Series are by position p of the guess, entry p - `first_position`: whether the guess was the token at p + 1.
     """
 
     def __init__(
@@ -238,7 +241,7 @@ class LoggedRequest:
     @property
     def first_position(self) -> int:
         """Position of the first root: the prompt's last token."""
-        return self.prompt_tokens - 1
+        return int(self.prompt_tokens) - 1
 
     @property
     def end_position(self) -> int:
@@ -296,7 +299,7 @@ class LoggedRequest:
         return row is not None and bool(self._rounds.suspended[row])
 
     def target_state(self, position: int) -> tuple[float, float]:
-        """Entropy (bits) and margin of the distribution that the root at `position` was drawn from; NaN past the end."""
+        """Entropy (bits) and margin of the distribution that drew the root at `position`; NaN past the end."""
         if position >= self.end_position - 1 and position not in self.rows:
             return math.nan, math.nan
         row = self.row_at(position)

@@ -55,7 +55,7 @@ class LoggedTrace:
     def deployment(
         self, cost: CostProfile, envelope: Envelope | None = None, row_buckets: tuple[int, ...] = ()
     ) -> Deployment:
-        """What a policy is told before it is replayed. Raises `CoverageError` where `envelope` is wider than the log."""
+        """What a policy is told before its replay. Raises `CoverageError` where `envelope` is wider than the log."""
         if envelope is not None and (gaps := self.manifest.envelope.covers(envelope)):
             raise CoverageError(f"trace {self.name} is narrower than the envelope asked for: {', '.join(gaps)}")
         return Deployment(

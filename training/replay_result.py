@@ -51,7 +51,7 @@ class ReplayResult:
 
     def by_request(self, values: NDArray[Any]) -> Float64Array:
         """Sum of `values` [rounds] over the rounds of each request, [requests] float64."""
-        return np.bincount(self.request, weights=values, minlength=self.num_requests)
+        return np.bincount(self.request, values, self.num_requests).astype(np.float64)
 
 
 def grid_ms(grid: CostGrid, counts: NDArray[Any], capacities: NDArray[Any]) -> Float64Array:

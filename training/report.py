@@ -47,11 +47,12 @@ class Importance:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One planner setting that was tried by replay."""
+    """One scale of the planner that was tried by replay."""
 
     name: str
-    value: float
-    ratio: float  # held-out tokens per second over the untuned planner's
+    value: float  # the best of those tried, 1 included
+    ratio: float  # tokens per second over the scale 1, on the prompts that chose the value
+    held_out_ratio: float  # the same on prompts that did not
     is_taken: bool
 
 
@@ -64,7 +65,8 @@ class TrainReport:
     trace_hashes: tuple[str, ...]
     cost: str
     prompts: int
-    positions: int
+    positions: int  # root positions
+    uncovered: int  # views of a position that asked for more than the log holds and were left out
     match_rows: int
     growth_rows: int
     match_trees: int
@@ -76,8 +78,7 @@ class TrainReport:
     parity: float  # largest difference in probability between the exported graphs and LightGBM
     scorer: str
     call_ms: float
-    rate_over_plain: float
-    scales: dict[str, float]
+    planner: dict[str, Any]  # settings in the bundle
     tuning: tuple[Tuning, ...]
     seconds: float
 
@@ -87,6 +88,10 @@ class TrainReport:
         plain = _plain(value)
         assert isinstance(plain, dict)
         return plain
+
+    def lasting(self) -> dict[str, Any]:
+        """The part that belongs in the bundle: nothing that differs between two runs on the same rows."""
+        return {name: part for name, part in self.to_json().items() if name not in ("folder", "call_ms", "seconds")}
 
 
 def compare(

@@ -52,8 +52,8 @@ def totals_by_prompt(prompts: NDArray[np.str_], tokens: ArrayLike, ms: ArrayLike
     names, place = np.unique(prompts, return_inverse=True)
     count = len(names)
     return Totals(
-        np.bincount(place, weights=np.asarray(tokens, dtype=np.float64), minlength=count),
-        np.bincount(place, weights=np.asarray(ms, dtype=np.float64), minlength=count),
+        np.bincount(place, np.asarray(tokens, dtype=np.float64), count).astype(np.float64),
+        np.bincount(place, np.asarray(ms, dtype=np.float64), count).astype(np.float64),
     )
 
 

@@ -27,7 +27,7 @@ TRAIN_PARTIES = frozenset({"lightgbm", "onnx", "onnxruntime", "scipy", "sklearn"
 FLOORS = {
     "treewise.data": Floor(frozenset({"numpy", "pyarrow"})),
     "treewise.policy": Floor(frozenset({"numpy", "treewise.data"}), frozenset({"lightgbm", "onnxruntime"})),
-    "treewise.engine": Floor(frozenset({"numpy", "treewise.data", "treewise.policy"}) | TORCH_PARTIES),
+    "treewise.engine": Floor(frozenset({"numpy", "pyarrow", "treewise.data", "treewise.policy"}) | TORCH_PARTIES),
     "treewise.training": Floor(
         frozenset({"numpy", "pyarrow", "treewise.data", "treewise.policy"}) | TRAIN_PARTIES,
     ),

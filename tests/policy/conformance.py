@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,14 +117,15 @@ def arrays_of(*parts: Nodes | RoundContext) -> Iterator[NDArray[np.generic]]:
 
 def blind_nodes(nodes: Nodes) -> Nodes:
     names = [name for source in SOURCES for name in source.signals if name != "in_draft_vocab"]
-    return replace(nodes, **{name: np.full(len(nodes.parent), np.nan, dtype=np.float32) for name in names})
+    blank: dict[str, Any] = dict.fromkeys(names, np.full(len(nodes.parent), np.nan, dtype=np.float32))
+    return replace(nodes, **blank)
 
 
 def blind_context(context: RoundContext) -> RoundContext:
-    floats = [f.name for f in fields(context) if f.name != "batch_size" and f.name != "temperature"]
-    names = [name for name in floats if getattr(context, name).dtype == np.float32]
-    blank = np.full(len(context.request_id), np.nan, dtype=np.float32)
-    return replace(context, **dict.fromkeys(names, blank))
+    names = [f.name for f in fields(context) if f.name not in ("batch_size", "temperature")]
+    names = [name for name in names if getattr(context, name).dtype == np.float32]
+    blank: dict[str, Any] = dict.fromkeys(names, np.full(len(context.request_id), np.nan, dtype=np.float32))
+    return replace(context, **blank)
 
 
 def check_answers(make: MakePolicy) -> None:

@@ -64,7 +64,7 @@ def _draft_probs(seed: int, request: int, position: int, path: Path) -> Probs:
     rng = _rng(1, seed, request, position, path)
     logits = rng.normal(size=VOCAB - OUTSIDE_HEAD) * rng.choice([0.3, 2.0, 5.0])
     probs = np.exp(logits - logits.max())
-    return (probs / probs.sum()).astype(np.float32)
+    return np.asarray(probs / probs.sum(), dtype=np.float32)
 
 
 @cache

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.policy.conformance import Wrapped
 from tests.policy.scripted import Played, World, example_cost, example_deployment, play
-from treewise.policy.budget import best_prefix, keep_by_price, modelled_ms, verify_curve
-from treewise.policy.hook import DRAFT, LOOKUP, RoundOutcome, TreePolicy
+from treewise.policy.budget import best_prefix, keep_by_price, modelled_ms, shared_survival, verify_curve
+from treewise.policy.hook import DRAFT, LOOKUP, RoundOutcome
 from treewise.policy.registry import parse_policy
 
 BOTH = LOOKUP | DRAFT
@@ -62,9 +63,12 @@ def test_the_modelled_round_is_the_sum_of_its_parts() -> None:
     cost = bound.cost
     rounds: list[Played] = []
     outcomes: list[RoundOutcome] = []
-    policy: TreePolicy = parse_policy("topn:12x3")
-    policy.observe = outcomes.append  # type: ignore[method-assign]
-    play(policy, World(0), deployment=bound, rounds=rounds)
+
+    class Noted(Wrapped):
+        def observe(self, outcome: RoundOutcome) -> None:
+            outcomes.append(outcome)
+
+    play(Noted(parse_policy("topn:12x3")), World(0), deployment=bound, rounds=rounds)
     for played, outcome in zip(rounds, outcomes, strict=True):
         tree = played.tree
         expected = (
@@ -74,3 +78,21 @@ def test_the_modelled_round_is_the_sum_of_its_parts() -> None:
         )
         # a missing ancestor may be booked with an earlier growth than it ran in; the price per token is the same
         assert modelled_ms(outcome, bound)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_siblings_share_one_text() -> None:
+    rounds: list[Played] = []
+    play(parse_policy("topn:64x4"), World(0), rounds=rounds)
+    shrunk = 0
+    for played in rounds:
+        nodes = played.tree.forest.view()
+        survival = shared_survival(nodes)
+        inner = nodes.parent >= 0
+        children = np.bincount(nodes.parent[inner], weights=survival[inner], minlength=len(survival))
+        assert (children <= survival + 1e-9).all()
+        assert (survival <= nodes.path_prior + 1e-6).all()
+        shrunk += int((survival < nodes.path_prior - 1e-3).sum())
+        mass = np.bincount(nodes.parent[inner], weights=nodes.prior[inner], minlength=len(survival))
+        modest = inner & (nodes.parent == 0) & (mass[nodes.parent] <= 1.0)
+        np.testing.assert_allclose(survival[modest], nodes.path_prior[modest], rtol=1e-6)
+    assert shrunk > 10

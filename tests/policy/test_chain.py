@@ -47,6 +47,7 @@ def test_takes_a_whole_lookup_chain_in_one_level() -> None:
 
 
 def test_asks_only_the_sources_of_its_setting() -> None:
-    for sources, bits in (("draft", DRAFT), ("lookup", LOOKUP), ("both", DRAFT | LOOKUP)):
+    choices: list[tuple[Sources, int]] = [("draft", DRAFT), ("lookup", LOOKUP), ("both", DRAFT | LOOKUP)]
+    for sources, bits in choices:
         decisions = play(ChainPolicy(ChainSettings(sources=sources)), World(0))[0]
         assert {bit for d in decisions for path, bit in d.grown if not path} == {bits}

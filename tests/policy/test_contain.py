@@ -49,11 +49,11 @@ class Broken(Wrapped):
 
     def expand(self, level: Level) -> Expansion:
         turn, answer = self._turn("expand"), self.policy.expand(level)
-        return self.spoil(answer) if turn else answer  # type: ignore[no-any-return]
+        return self.spoil(answer) if turn else answer
 
     def select(self, forest: ForestView) -> BoolArray:
         turn, answer = self._turn("select"), self.policy.select(forest)
-        return self.spoil(answer) if turn else answer  # type: ignore[no-any-return]
+        return self.spoil(answer) if turn else answer
 
 
 def throw(answer: object) -> None:
@@ -79,7 +79,8 @@ def throw(answer: object) -> None:
     ],
 )
 def test_a_failed_round_is_finished_by_the_fallback(call: str, spoil: Callable[[Any], Any], message: str) -> None:
-    contained = ContainedPolicy(Broken(spoil, call), time_limit_ms=1e9)
+    broken = Broken(spoil, call)
+    contained = ContainedPolicy(broken, time_limit_ms=1e9)
     with pytest.warns(RuntimeWarning, match="policy Broken failed and its fallback took over"):
         decisions = play(contained, WORLD)[0]
     assert (contained.num_fallbacks, contained.num_failures, contained.num_suspensions) == (1, 1, 0)
@@ -87,8 +88,7 @@ def test_a_failed_round_is_finished_by_the_fallback(call: str, spoil: Callable[[
         raise contained.last_error or AssertionError("no error was kept")
     if call == "expand":  # broke at the first opening level: the whole round is the fallback's
         assert decisions[0] == play(parse_policy(FALLBACK), WORLD)[0][0]
-    expected = play(Broken(lambda answer: answer, call), WORLD)[0]
-    assert decisions[-1].grown == expected[-1].grown or len(decisions) != len(expected)
+    assert broken.calls > 1, "the next round tries the policy again"
 
 
 def test_flags_tell_which_rounds_fell_back_and_the_warning_comes_once() -> None:

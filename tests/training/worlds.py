@@ -33,6 +33,7 @@ from treewise.policy.hook import (
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
+from treewise.policy.superset import SupersetBuilder
 from treewise.training.logged_trace import LoggedTrace, logged_trace
 
 VOCAB = 24
@@ -40,9 +41,10 @@ HEAD = 20  # the draft cannot say the last tokens
 EOS = 19
 TASKS = ("copy", "chat")
 NODE_NAMES = (
-    "parent depth token level sources draft_prob draft_rank draft_entropy draft_margin in_draft_vocab "
-    "lookup_match_length lookup_count lookup_share lookup_age lookup_rank admitted grown drafted"
-).split()
+    "parent", "depth", "token", "level", "sources", "draft_prob", "draft_rank", "draft_entropy", "draft_margin",
+    "in_draft_vocab", "lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank", "admitted",
+    "grown", "drafted",
+)  # fmt: skip
 
 COST = CostProfile(
     name="world",
@@ -273,15 +275,14 @@ def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) 
 
 
 def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
-    """The superset tree at every position of `text`, grown by the engine's own builder."""
-    builder = RoundBuilder(envelope, PriorTable())
+    """The superset tree at every position of `text`."""
+    builder = SupersetBuilder(envelope, PriorTable())
     rounds, nodes = [], []
     tokens = text.tokens
     for number, position in enumerate(range(len(text.prompt) - 1, len(tokens) - 1)):
         state = Progress(0, len(text.prompt), text.max_new_tokens)
         state.position, state.generated_tokens = position, number
         tree = builder.build(
-            GrowAll(),
             build_context([state]),
             np.asarray([tokens[position]], dtype=np.int32),
             [SuffixIndex(tokens[: position + 1])],

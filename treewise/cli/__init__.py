@@ -16,7 +16,20 @@ from rich.text import Text
 from treewise import __version__
 from treewise.data.errors import TreewiseError
 
-COMMANDS: tuple[str, ...] = ("traces",)
+COMMANDS: tuple[str, ...] = (
+    "demo",
+    "models",
+    "profile",
+    "decode",
+    "collect",
+    "traces",
+    "train",
+    "ab",
+    "tune",
+    "replay",
+    "distill",
+    "bench",
+)
 
 EXIT_ERROR = 2
 TRACEBACK_VARIABLE = "TREEWISE_TRACEBACK"

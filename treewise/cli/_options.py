@@ -1,0 +1,60 @@
+"""Options that several commands share, and what their words stand for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treewise.data.errors import ParameterError
+from treewise.data.prompt_set import Prompt, own_prompts, read_prompts
+
+if TYPE_CHECKING:
+    from treewise.engine.pair import Pair
+
+OWN = "own:"
+
+Target = Annotated[str, typer.Option("--target", help="Target: smollm2-135m, a Hugging Face name, or a folder.")]
+Draft = Annotated[
+    str, typer.Option("--draft", help="Draft: default, none, prune:FIRST-LAST, a folder, or a Hugging Face name.")
+]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="Torch threads; 0: torch's own choice.")]
+MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest answer, in tokens.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0: greedy.")]
+TopK = Annotated[int, typer.Option("--top-k", min=0, help="Sample among the K most probable tokens; 0: all.")]
+TopP = Annotated[float, typer.Option("--top-p", help="Sample among the tokens that hold this share of the mass.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling noise; unused at temperature 0.")]
+Cost = Annotated[
+    str,
+    typer.Option(
+        "--cost",
+        help="Cost profile: a file or a built-in name. Without it the stored profile of this machine, else a quick "
+        "measurement.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+# Those of `treewise.engine.pair`, written again because importing it brings torch; a test compares them.
+DEFAULT_TARGET = "smollm2-135m"
+DEFAULT_DRAFT = "default"
+
+
+def open_pair(target: str, draft: str, threads: int = 0) -> "Pair":
+    """The pair that the options name. Raises as `load_pair` does."""
+    from treewise.engine.pair import load_pair
+
+    return load_pair(target, draft, threads=threads or None)
+
+
+def prompts_from(source: str, tasks: Sequence[str] = (), limit: int = 0) -> tuple[Prompt, ...]:
+    """Prompts of a file, a folder, or `own:SPLIT` (`own:` alone: all splits); of `tasks` only, at most `limit`.
+
+    Raises `PromptError`, or `ParameterError` where nothing is left.
+    """
+    found = own_prompts(source.removeprefix(OWN) or None) if source.startswith(OWN) else read_prompts(Path(source))
+    known = sorted({prompt.task for prompt in found})
+    unknown = sorted(set(tasks) - set(known))
+    if unknown:
+        raise ParameterError(f"task must be one of {', '.join(known)}, got {unknown[0]!r}")
+    chosen = tuple(prompt for prompt in found if not tasks or prompt.task in tasks)
+    return chosen[:limit] if limit else chosen

@@ -1,0 +1,90 @@
+"""`treewise replay`: a policy on the live trace that it wrote, decision by decision."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from treewise.cli._options import AsJson
+from treewise.cli._show import console, figures_table, print_json
+from treewise.cli.ab import counting
+
+EXIT_MISMATCH = 1
+SHOWN = 20  # mismatches in the table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to `app`."""
+    app.command("replay")(replay)
+
+
+def replay(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="TRACES...", help="Folders of live traces.", show_default=False)
+    ],
+    policy: Annotated[
+        str, typer.Option("--policy", help="Spec string. Without it the one that the trace names.", show_default=False)
+    ] = "",
+    cost: Annotated[
+        str, typer.Option("--cost", help="The cost profile of the live run: a file or a built-in name.")
+    ] = "example-a100-70b",
+    buckets: Annotated[
+        str, typer.Option("--row-buckets", help="Row buckets of the live run, joined by commas.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Replay a policy on its own live traces; exit status 1 where a decision or an accepted length differs."""
+    from treewise.data.cost import CostProfile
+    from treewise.data.errors import ParameterError
+    from treewise.policy.registry import parse_policy
+    from treewise.training.live_check import replay_live
+    from treewise.training.logged_trace import open_trace
+
+    profile = CostProfile.load(cost)
+    parts = [part for part in buckets.split(",") if part.strip()]
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ParameterError(f"row_buckets must be whole numbers joined by commas, got {buckets!r}")
+    row_buckets = tuple(sorted(int(part) for part in parts))
+    traces = [open_trace(folder) for folder in folders]
+    checks = []
+    with counting("replay", traces, 1) as advance:
+        for trace in traces:
+            spec = policy or trace.manifest.policy or ""
+            checks.append((trace.name, spec, replay_live(trace, parse_policy(spec), profile, row_buckets, advance)))
+    mismatches = sum(len(check.mismatches) for _, _, check in checks)
+    if as_json:
+        print_json(
+            {
+                "schema_version": 1,
+                "profile": profile.name,
+                "traces": [
+                    {
+                        "trace": name,
+                        "policy": spec,
+                        "rounds": check.rounds,
+                        "compared": check.compared,
+                        "mismatches": [
+                            {"prompt_id": found.prompt_id, "position": found.position, "reason": found.reason}
+                            for found in check.mismatches
+                        ],
+                    }
+                    for name, spec, check in checks
+                ],
+            }
+        )
+    else:
+        out = console()
+        table = figures_table("replay of live traces", "trace", ("policy", "rounds", "compared", "mismatches"))
+        for name, spec, check in checks:
+            table.add_row(
+                Text(name), Text(spec), f"{check.rounds:,}", f"{check.compared:,}", f"{len(check.mismatches):,}"
+            )
+        out.print(table)
+        shown = [found for _, _, check in checks for found in check.mismatches][:SHOWN]
+        for found in shown:
+            out.print(Text(f"{found.prompt_id}, position {found.position}: {found.reason}"), soft_wrap=True)
+        if mismatches > SHOWN:
+            out.print(Text(f"and {mismatches - SHOWN:,} more"))
+    if mismatches:
+        raise typer.Exit(EXIT_MISMATCH)

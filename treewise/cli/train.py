@@ -1,0 +1,150 @@
+"""`treewise train`: a policy bundle from traces and a cost profile."""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from treewise.cli._options import AsJson
+from treewise.cli._show import console, facts, figures_table, percent, print_json, progress
+from treewise.stages import Advance
+
+if TYPE_CHECKING:
+    from treewise.training.report import Comparison, Figures, TrainReport
+
+TREES = 50  # that of `treewise.training.match_model`, written again because importing it brings LightGBM
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to `app`."""
+    app.command("train")(train)
+
+
+def train(
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACES...", help="Folders of traces of one pair.", show_default=False)
+    ],
+    cost: Annotated[str, typer.Option("--cost", help="Cost profile: a file or a built-in name.", show_default=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.", show_default=False)],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, views and trees.")] = 0,
+    trees: Annotated[int, typer.Option("--trees", min=1, max=1000, help="Trees of the match model, at most.")] = TREES,
+    stride: Annotated[int, typer.Option("--stride", min=1, help="Learn from every STRIDE-th root position.")] = 1,
+    tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Try the planner's scales by replay.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Train a policy on traces: match model, growth model, calibration and planner, written as a bundle."""
+    from dataclasses import replace
+
+    from treewise.data.cost import CostProfile
+    from treewise.data.errors import MissingExtraError
+
+    try:
+        from treewise.training import fit
+    except ImportError as error:
+        raise MissingExtraError(error.name or "lightgbm", "train") from error
+
+    settings = fit.TrainSettings(seed=seed)
+    settings = replace(
+        settings,
+        match=replace(settings.match, trees=trees),
+        rows=replace(settings.rows, stride=stride),
+        planner=replace(settings.planner, tune=tune),
+    )
+    words = [*(str(folder) for folder in traces), f"--cost {cost}", f"-o {out}", f"--seed {seed}", f"--trees {trees}"]
+    command = " ".join(["treewise train", *words, f"--stride {stride}", "--tune" if tune else "--no-tune"])
+    with _Stages() as stages:
+        report = fit.train(traces, CostProfile.load(cost), out, settings, command, stages.advance)
+    if as_json:
+        print_json(report.to_json())
+        return
+    screen = console()
+    for part in (_summary(report), _figures(report), _importances(report), _tuning(report)):
+        if part is not None:
+            screen.print(part)
+
+
+class _Stages:
+    """One progress bar after the other, by the name of the stage."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._stage = ""
+        self._done = 0
+        self._bar: Advance | None = None
+
+    def __enter__(self) -> "_Stages":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Move the bar of `stage` to `done` of `total`."""
+        if stage != self._stage:
+            self._stack.close()
+            self._stage, self._done = stage, 0
+            self._bar = self._stack.enter_context(progress(stage, total))
+        if self._bar is not None and done > self._done:
+            self._bar(steps=done - self._done)
+            self._done = done
+
+
+def _summary(report: "TrainReport") -> Table:
+    planner = report.planner
+    scales = ", ".join(f"{name} {planner[name]:g}" for name in ("prune_scale", "growth_scale", "opening_scale"))
+    left = f", {report.uncovered:,} views beyond the log left out" if report.uncovered else ""
+    return facts(
+        {
+            "bundle": report.folder,
+            "traces": ", ".join(report.traces),
+            "prompts": f"{report.prompts:,}, {report.positions:,} root positions{left}",
+            "rows": f"{report.match_rows:,} for the match model, {report.growth_rows:,} for the growth model",
+            "trees": f"{report.match_trees} and {report.growth_trees}",
+            "parity": f"{report.parity:.1e} between the exported graphs and LightGBM",
+            "policy call": f"{report.call_ms:.3f} ms, {report.scorer}",
+            "planner": f"{planner['rate_over_plain']:.2f} times plain decoding under {report.cost}; {scales}",
+        }
+    )
+
+
+def _figures(report: "TrainReport") -> Table:
+    headings = ("rows", "matches", "AUC", "of prior", "log loss", "of prior", "ECE", "of prior")
+    table = figures_table("held-out prompts, beside the prior", "rows of", headings)
+    for row in (*report.match, report.survival):
+        _add(table, row, row.baseline)
+    if report.growth.rows:
+        _add(table, report.growth, report.growth.baseline)
+    return table
+
+
+def _add(table: Table, row: "Comparison", baseline: "Figures") -> None:
+    model = row.model
+    pairs = ((model.auc, baseline.auc), (model.log_loss, baseline.log_loss), (model.ece, baseline.ece))
+    numbers = [_number(value) for pair in pairs for value in pair]
+    rate = "-" if math.isnan(row.rate) else percent(row.rate)
+    table.add_row(Text(row.name), f"{row.rows:,}", rate, *numbers)
+
+
+def _importances(report: "TrainReport") -> Table:
+    table = figures_table("what the match model reads", "feature", ("share of gain",))
+    for item in report.importances:
+        table.add_row(Text(item.feature), percent(item.gain))
+    return table
+
+
+def _tuning(report: "TrainReport") -> Table | None:
+    if not report.tuning:
+        return None
+    table = figures_table("scales tried by replay", "scale", ("best", "ratio", "held out", "taken"))
+    for item in report.tuning:
+        taken = "yes" if item.is_taken else "no"
+        table.add_row(item.name, f"{item.value:g}", f"{item.ratio:.4f}", f"{item.held_out_ratio:.4f}", taken)
+    return table
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"

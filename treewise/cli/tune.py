@@ -1,0 +1,60 @@
+"""`treewise tune`: the best setting of every family of fixed policies."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from treewise.cli._options import AsJson
+from treewise.cli._show import console, figures_table, print_json
+from treewise.cli.ab import Costs, Task, Traces, counting, opened, origin_lines
+
+if TYPE_CHECKING:
+    from treewise.training.tune import TuneReport
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to `app`."""
+    app.command("tune")(tune)
+
+
+def tune(
+    folders: Traces,
+    costs: Costs,
+    family: Annotated[
+        list[str] | None,
+        typer.Option("--family", help="Only this family; may be repeated.", show_default=False),
+    ] = None,
+    task: Task = "",
+    as_json: AsJson = False,
+) -> None:
+    """Find the fastest setting of every fixed family by replay; use traces of training prompts only."""
+    from treewise.data.cost import CostProfile
+    from treewise.training.tune import GRIDS, reachable_specs
+    from treewise.training.tune import tune as run
+
+    families = tuple(family or GRIDS)
+    profiles = [CostProfile.load(cost) for cost in costs]
+    traces = opened(folders, task)
+    settings = len(reachable_specs(traces, profiles[0], [name for name in families if name in GRIDS])[0])
+    with counting("replay", traces, settings * len(profiles)) as advance:
+        report = run(traces, profiles, families, advance)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _show(report)
+
+
+def _show(report: "TuneReport") -> None:
+    out = console()
+    for origin in report.profiles:
+        table = figures_table(f"{origin.name}: best of each family", "family", ("tokens/round", "speed-up", "policy"))
+        table.columns[-1].justify = "left"
+        table.columns[-1].overflow = "fold"
+        for row in report.winners(origin.name):
+            table.add_row(row.family, f"{row.tokens_per_round:.2f}", f"{row.speedup:.3f}", Text(row.spec))
+        out.print(table)
+        for line in origin_lines(report.acceptance, [origin.words]):
+            out.print(line, soft_wrap=True)
+    if report.skipped:
+        out.print(Text(f"{len(report.skipped)} settings may ask for more than the traces hold and were left out."))

@@ -1,0 +1,105 @@
+"""The dense traces that ship with treewise, and a policy trained on a part of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treewise.data.errors import TraceError, require
+
+if TYPE_CHECKING:
+    from treewise.data.cost import CostProfile
+    from treewise.training.fit import TrainSettings
+    from treewise.training.logged_trace import LoggedTrace
+    from treewise.training.report import TrainReport
+
+ASSETS = "assets"
+TRACES = "traces-smollm2-135m"
+HELD_OUT_OF = 3  # one prompt in so many is held out of training, task by task
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTrace:
+    """A dense trace whose prompts are dealt to training and to judgement, task by task."""
+
+    train: LoggedTrace
+    held_out: LoggedTrace
+    content_hash: str  # of the whole trace
+
+    @property
+    def train_hash(self) -> str:
+        """Hash of the training part: that of the whole, and which prompts were taken."""
+        ids = [request.prompt_id for request in self.train.requests]
+        return hashlib.sha256("\n".join([self.content_hash, *ids]).encode("utf-8")).hexdigest()
+
+
+def shipped_traces() -> Path:
+    """Folder of the traces of the default pair. Raises `TraceError` where this install has none."""
+    folder = Path(str(resources.files("treewise.data"))) / ASSETS / TRACES
+    if not folder.is_dir():
+        raise TraceError(f"traces must be in {folder}, got an install without them; name a folder of traces")
+    return folder
+
+
+def split_trace(folder: Path) -> SplitTrace:
+    """The dense trace in `folder`, every third prompt of each task held out, in the order of a hash of their ids.
+
+    Raises `TraceError` where there are too few prompts to train on and to judge, or where the trace is live.
+    """
+    from treewise.training.logged_trace import open_trace
+
+    trace = open_trace(folder)
+    if trace.manifest.kind != "dense":
+        raise TraceError(f"trace {folder} must be dense, got a {trace.manifest.kind} one")
+    by_task: dict[str, list[str]] = {}
+    for request in trace.requests:
+        prompts = by_task.setdefault(request.task, [])
+        if request.prompt_id not in prompts:
+            prompts.append(request.prompt_id)
+    train: list[str] = []
+    held_out: list[str] = []
+    for task in sorted(by_task):
+        ordered = sorted(by_task[task], key=lambda prompt: hashlib.sha256(prompt.encode("utf-8")).hexdigest())
+        for place, prompt in enumerate(ordered):
+            # The first of a task is trained on, so a task of one or two prompts is never judged unseen.
+            (held_out if place % HELD_OUT_OF == HELD_OUT_OF - 1 else train).append(prompt)
+    if len(train) < 3 or not held_out:
+        raise TraceError(f"trace {folder} must hold 3 prompts to train on and 1 to judge, got {len(train)} to train on")
+    return SplitTrace(trace.of_prompts(train), trace.of_prompts(held_out), _content_hash(folder))
+
+
+def spread(trace: LoggedTrace, prompts: int) -> LoggedTrace:
+    """At most `prompts` prompts of `trace`, its tasks taking turns."""
+    require(prompts >= 1, "prompts", ">= 1", prompts)
+    queues: dict[str, list[str]] = {}
+    for request in trace.requests:
+        queue = queues.setdefault(request.task, [])
+        if request.prompt_id not in queue:
+            queue.append(request.prompt_id)
+    longest = max(len(queue) for queue in queues.values())
+    turns = [queue[place] for place in range(longest) for queue in queues.values() if place < len(queue)]
+    return trace.of_prompts(turns[:prompts])
+
+
+def train_part(
+    split: SplitTrace,
+    cost: CostProfile,
+    out: Path,
+    settings: TrainSettings | None = None,
+    command: str = "",
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> TrainReport:
+    """Train on the training part of `split` and write the bundle to `out`. Raises as `treewise.train` does."""
+    from treewise.training.fit import NamedTrace, train_on
+
+    return train_on([NamedTrace(split.train, split.train_hash)], cost, out, settings, command, progress)
+
+
+def _content_hash(folder: Path) -> str:
+    from treewise.data.trace_reader import TraceReader
+
+    return TraceReader(folder).content_hash()
