@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -97,6 +98,11 @@ class CostProfile:
     def plain_ms(self, capacity: int = 0) -> float:
         """Milliseconds of one round of plain decoding."""
         return self.round_ms + float(self.verify_ms(1, capacity))
+
+    @property
+    def sha256(self) -> str:
+        """Hash of everything in the profile, in hex."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping; `from_json` reads it back."""

@@ -7,7 +7,7 @@ import hashlib
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -101,6 +101,8 @@ def collect_live(
     engine = Engine(pair, parse_policy(policy_spec), cost, engine_settings)
     envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
     manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
+    # A policy that reads prices repeats its decisions under the same prices only.
+    manifest = replace(manifest, input_hashes={**manifest.input_hashes, "cost": cost.sha256})
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for prompt in prompts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from treewise.data.errors import ChecksumError, SchemaVersionError
 MANIFEST_NAME = "manifest.json"
 MANIFEST_SCHEMA_VERSION = 1
 HASH_BLOCK_BYTES = 1 << 20
+PUBLISH_TRIES = 100
 SMALL_FILE_BYTES = 8 << 20  # files up to here are hashed on every load, larger ones only checked for their size
 
 
@@ -87,21 +89,21 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def _publish(temporary: Path, target: Path) -> None:
-    # rename(2) replaces only an empty folder: a full one is moved aside first and deleted afterwards.
+    # rename(2) replaces only an empty folder: a full one is moved aside first and deleted afterwards. Between any two
+    # of these calls another process may have done the same.
     aside = temporary.with_suffix(".old")
-    for _ in range(8):
+    for _ in range(PUBLISH_TRIES):
         try:
             temporary.rename(target)
-        except OSError:
-            if not target.exists():
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            try:
-                target.rename(aside)
-            except FileNotFoundError:
-                continue  # another process moved it aside between our two calls
+        try:
+            target.rename(aside)
+        except FileNotFoundError:
             continue
         shutil.rmtree(aside, ignore_errors=True)
-        return
     raise ChecksumError(f"{target} is being replaced by other processes again and again; try once more")
 
 

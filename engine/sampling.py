@@ -66,10 +66,10 @@ def warp(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.
 
 
 def entropy_and_margin(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Entropy in bits and p1 - p2 of the softmax of `logits` [rows, vocabulary], unwarped; both [rows]."""
+    """Entropy in bits and p1 - p2 of the softmax of `logits` [rows, vocabulary], unwarped; both [rows], NaN for NaN."""
     log_probs = torch.log_softmax(logits.to(torch.float32), dim=-1)
     probs = log_probs.exp()
-    terms = torch.where(probs > 0, probs * log_probs, torch.zeros_like(probs))
+    terms = torch.where(probs == 0, torch.zeros_like(probs), probs * log_probs)  # a NaN stays one
     entropy = -terms.sum(-1) / 0.6931471805599453
     if probs.shape[-1] == 1:
         return entropy, torch.ones_like(entropy)

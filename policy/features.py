@@ -27,13 +27,31 @@ GROWTH_FEATURES: tuple[str, ...] = (
     *("draft_log_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
     *("lookup_match_length", "lookup_share", "in_both"),
     *("below_match_length", "below_log_count", "below_share", "below_log_age"),
-    *("depth", "log_prior", "log_path_prior"),
+    *("depth", "log_prior", "path_mean_log_prior"),
     *("draft_agreement", "lookup_agreement", "generated_tokens", "temperature"),
 )
 
 _NAN = np.float32(np.nan)
 _SMALLEST = np.float32(1e-12)  # probabilities below it are this one, so that logarithms stay finite
 _BOTH = DRAFT | LOOKUP
+_LOGS = np.asarray(
+    [
+        FEATURES.index(name)
+        for name in (
+            *("draft_log_prob", "parent_draft_log_prob", "log_prior"),
+            *("parent_log_path_prior", "path_min_log_prior", "path_mean_log_prior"),
+        )
+    ]
+)
+_LOG1PS = np.asarray([FEATURES.index(name) for name in ("lookup_log_count", "lookup_log_age")])
+# Columns of the growth features among the node features; those of `below_` are overwritten.
+_SHARED = np.asarray([FEATURES.index(name) if name in FEATURES else 0 for name in GROWTH_FEATURES])
+_OF_ROOTS = np.asarray(
+    [0.0 if name in ("in_both", "depth", "log_prior", "path_mean_log_prior") else np.nan for name in GROWTH_FEATURES],
+    dtype=np.float32,
+)
+_OF_ROOTS[GROWTH_FEATURES.index("in_draft_vocab")] = 1.0
+_BELOW = GROWTH_FEATURES.index("below_match_length")
 
 
 def _log(values: NDArray[Any]) -> Float32Array:
@@ -57,30 +75,30 @@ def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundC
     depth = forest.depth[rows]
     margin = forest.draft_margin[rows]
 
-    table[0] = _log(prob)
+    table[0] = prob
     table[1] = rank
     table[2] = forest.draft_entropy[rows]
     table[3] = margin
     table[4] = forest.in_draft_vocab[rows]
 
     table[5] = forest.lookup_match_length[rows]
-    table[6] = np.log1p(forest.lookup_count[rows])
+    table[6] = forest.lookup_count[rows]
     table[7] = share
-    table[8] = np.log1p(forest.lookup_age[rows])
+    table[8] = forest.lookup_age[rows]
     table[9] = lookup_rank
 
     # Both sources' first choices below every parent, scattered to the parent's row.
     firsts = np.full((6, len(parent)), _NAN, dtype=np.float32)
-    first = np.flatnonzero(forest.draft_rank == 0)
+    first = (forest.draft_rank == 0).nonzero()[0]
     below = parent[first]
     firsts[0, below] = forest.draft_prob[first]
     firsts[1, below] = forest.lookup_share[first]
     firsts[2, below] = forest.lookup_rank[first]
-    first = np.flatnonzero(forest.lookup_rank == 0)
+    first = (forest.lookup_rank == 0).nonzero()[0]
     below = parent[first]
     firsts[3, below] = forest.lookup_share[first]
     firsts[4, below] = forest.draft_prob[first]
-    first = np.flatnonzero(forest.lookup_rank == 1)
+    first = (forest.lookup_rank == 1).nonzero()[0]
     firsts[5, parent[first]] = forest.lookup_share[first]
     draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = firsts[:, above]
     table[10] = forest.sources[rows] == _BOTH
@@ -95,60 +113,63 @@ def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundC
     table[16:20] = _NAN
     deep = above[inner]
     if deep.size:
-        table[16, inner] = _log(forest.draft_prob[deep])
+        table[16, inner] = forest.draft_prob[deep]
         table[17, inner] = forest.lookup_match_length[deep]
         table[18, inner] = forest.lookup_share[deep]
         table[19, inner] = forest.sources[deep] == _BOTH
 
-    log_path = _log(forest.path_prior)
     lowest, run = _along_paths(forest)
     table[20] = depth
-    table[21] = _log(forest.prior[rows])
-    table[22] = log_path[above]
-    table[23] = _log(lowest[rows])
-    table[24] = log_path[rows] / np.maximum(depth, 1)
+    table[21] = forest.prior[rows]
+    table[22] = forest.path_prior[above]
+    table[23] = lowest[rows]
+    table[24] = forest.path_prior[rows]
     table[25] = run[rows]
 
     _context(table[26:30], forest, rows, context)
+    table[_LOG1PS] = np.log1p(table[_LOG1PS])
+    table[_LOGS] = _log(table[_LOGS])
+    table[24] /= np.maximum(depth, 1)
     return np.ascontiguousarray(table.T)
 
 
-def growth_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> Float32Array:
+def growth_features(
+    forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext, described: Float32Array | None = None
+) -> Float32Array:
     """What the growth model reads of forest `rows` [n], roots included, before the draft is run below them.
 
     The `below_` columns are the lookup's first continuation below the row, where it was offered together with the row
     (in a chain) or is shown on the root; asking the lookup and the draft in one step gives NaN, in a trace as well.
-    Returns [n, len(GROWTH_FEATURES)] float32.
+    `described`: `node_features` of the same rows, if they are at hand and no root is among them. Returns
+    [n, len(GROWTH_FEATURES)] float32.
     """
     rows = np.asarray(rows, dtype=np.intp)
-    table = np.empty((len(GROWTH_FEATURES), len(rows)), dtype=np.float32)
     parent = forest.parent
     root = parent[rows] < 0
-    table[0] = _log(forest.draft_prob[rows])
-    table[1] = forest.draft_rank[rows]
-    table[2] = forest.draft_entropy[rows]
-    table[3] = forest.draft_margin[rows]
-    table[4] = forest.in_draft_vocab[rows]
-    table[5] = np.where(root, _NAN, forest.lookup_match_length[rows])
-    table[6] = np.where(root, _NAN, forest.lookup_share[rows])
-    table[7] = forest.sources[rows] == _BOTH
+    if described is not None:
+        table = described[:, _SHARED]
+    else:
+        table = np.empty((len(rows), len(GROWTH_FEATURES)), dtype=np.float32)
+        if not root.all():
+            table[~root] = node_features(forest, rows[~root], context)[:, _SHARED]
+        if root.any():
+            table[root] = _OF_ROOTS  # a root's own columns say nothing: it is certain
+            _context(table[:, -4:].T, forest, rows, context)
 
-    first = np.flatnonzero(forest.lookup_rank == 0)
-    first = first[forest.level[first] <= forest.level[parent[first]]]
+    first = (forest.lookup_rank == 0).nonzero()[0]
+    above = parent[first]
+    first = first[forest.level[first] <= forest.level[above]]
     source = np.full(len(parent), -1, dtype=np.intp)
     source[parent[first]] = first
     shown = np.where(root, rows, source[rows])
-    known = shown >= 0
-    table[8] = np.where(known, forest.lookup_match_length[shown], _NAN)
-    table[9] = np.where(known, np.log1p(forest.lookup_count[shown]), _NAN)
-    table[10] = np.where(known, forest.lookup_share[shown], _NAN)
-    table[11] = np.where(known, np.log1p(forest.lookup_age[shown]), _NAN)
-
-    table[12] = forest.depth[rows]
-    table[13] = _log(forest.prior[rows])
-    table[14] = _log(forest.path_prior[rows])
-    _context(table[15:19], forest, rows, context)
-    return np.ascontiguousarray(table.T)
+    below = table[:, _BELOW : _BELOW + 4]
+    below[:, 0] = forest.lookup_match_length[shown]
+    below[:, 1] = forest.lookup_count[shown]
+    below[:, 2] = forest.lookup_share[shown]
+    below[:, 3] = forest.lookup_age[shown]
+    below[:, 1::2] = np.log1p(below[:, 1::2])
+    below[shown < 0] = _NAN
+    return table
 
 
 def _context(table: Float32Array, forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from treewise.data.errors import MissingExtraError, require
 from treewise.policy.budget import modelled_ms
 from treewise.policy.bundle import Bundle, Model
-from treewise.policy.features import growth_features, node_features
+from treewise.policy.features import FEATURES, growth_features, node_features
 from treewise.policy.flat_scorer import FlatScorer
 from treewise.policy.hook import (
     DRAFT,
@@ -20,6 +20,7 @@ from treewise.policy.hook import (
     BoolArray,
     Deployment,
     Expansion,
+    Float32Array,
     ForestView,
     Level,
     Nodes,
@@ -30,6 +31,7 @@ from treewise.policy.hook import (
     State,
 )
 from treewise.policy.planner import (
+    PLANNED_ROWS,
     PRICED_NODES,
     Curves,
     Float64Array,
@@ -39,10 +41,10 @@ from treewise.policy.planner import (
     Prices,
     choose_growths,
     draft_at_once,
-    growth_gain,
     keep_rows,
     normalise_siblings,
     path_products,
+    row_prices,
 )
 from treewise.policy.scorer import LightGBMScorer, OnnxScorer, Scorer
 
@@ -123,6 +125,7 @@ class LearnedPolicy:
         self._scores = _Scores(0)
         self._padded = np.ones(1, dtype=np.int64)
         self._kept_curves: Curves | None = None
+        self._described: Float32Array = np.zeros((0, len(FEATURES)), dtype=np.float32)  # rows scored by the last call
 
     @classmethod
     def load(cls, folder: str | Path, scorer: ScorerName = "auto") -> LearnedPolicy:
@@ -174,11 +177,11 @@ class LearnedPolicy:
         least = np.asarray([p.rate * self.settings.prune_scale * p.curves.cheapest_row_ms for p in self._scores.prices])
         pays = mine > least[candidates.request]
         admit = waiting | pays  # a row that still waits for the draft's opinion may rise
-        self._score_growth(forest, np.flatnonzero(may_draft & pays) + level.start, level.context)
+        self._score_growth(forest, (may_draft & pays).nonzero()[0] + level.start, level.context)
         grow = np.zeros(len(mine), dtype=np.uint8)
         for request, prices in enumerate(self._scores.prices):
             own = candidates.request == request
-            drafts = self._choose_growths(level, np.flatnonzero(own & may_draft & pays), survival, request)
+            drafts = self._choose_growths(level, (own & may_draft & pays).nonzero()[0], survival, request)
             grow[drafts - level.start] |= DRAFT
             held = _chance(float(level.context.lookup_agreement[request]))
             # The lookup is free, but a level more is not, unless the draft opens it anyway.
@@ -195,7 +198,7 @@ class LearnedPolicy:
         keep = np.asarray(nodes.parent < 0).copy()
         inner = nodes.admitted & ~keep
         for request, prices in enumerate(self._scores.prices):
-            rows = np.flatnonzero(inner & (nodes.request == request))
+            rows = (inner & (nodes.request == request)).nonzero()[0]
             keep[keep_rows(survival, rows, self._cover(prices, len(rows)), self.settings.prune_scale)] = True
         return keep
 
@@ -226,16 +229,17 @@ class LearnedPolicy:
         context, roots = level.context, level.candidates
         count = len(context.request_id)
         self._scores = _Scores(count)
+        self._described = self._described[:0]
         self._scores.prices = [self._prices(context, request) for request in range(count)]
         grow = roots.may_grow & np.uint8(LOOKUP)
-        rows = np.flatnonzero((roots.may_grow & DRAFT) > 0)
+        rows = ((roots.may_grow & DRAFT) > 0).nonzero()[0]
         self._score_growth(level.forest, rows, context)
         envelope, table = self._bound.envelope, self._bound.prior_table
         for request in rows.tolist():
             length, share = roots.lookup_match_length[request], roots.lookup_share[request]
             known = bool(grow[request]) and bool(length > 0) and bool(share > 0)
             first = table.prior(int(length), float(share)) if known else 0.0
-            levels = min(envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+            levels = self._deepest(context, request)
             carries = first >= envelope.min_grow_prior
             opening = Opening(
                 float(self._scores.holds[request]), first, carries, levels, int(context.catch_up[request])
@@ -250,30 +254,31 @@ class LearnedPolicy:
         if not rows.size:
             return rows
         forest, context, scores = level.forest, level.context, self._scores
-        nodes = np.flatnonzero(forest.request == request)
-        prices = self._cover(scores.prices[request], 2 * len(nodes))
-        inner = nodes[forest.parent[nodes] >= 0]
-        kept = len(keep_rows(survival, inner, prices, self.settings.prune_scale))
-        deepest = min(self._bound.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
-        open_rows = nodes[(scores.holds[nodes] > 0.0) & ~forest.drafted[nodes]]
-        gain = np.zeros(len(forest.parent))
-        gain[open_rows] = growth_gain(
-            survival[open_rows],
-            scores.holds[open_rows],
-            deepest - 1 - forest.depth[open_rows],
+        inner = ((forest.request == request) & (forest.parent >= 0)).nonzero()[0]
+        prices = self._cover(scores.prices[request], len(inner) + PLANNED_ROWS)
+        return choose_growths(
+            survival,
+            scores.holds,
+            rows,
+            forest,
+            self._deepest(context, request),
+            int(context.catch_up[request]),
+            row_prices(survival[inner], prices, self.settings.prune_scale),
             prices,
-            kept,
             self.settings.growth_scale,
         )
-        catch_up = int(context.catch_up[request])
-        return choose_growths(gain, rows, forest, catch_up, prices, kept, self.settings.growth_scale)
+
+    def _deepest(self, context: RoundContext, request: int) -> int:
+        """Deepest node that may be guessed."""
+        return min(self._bound.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
 
     def _survival(self, forest: Nodes, context: RoundContext) -> Float64Array:
         """Probability that each row's whole path matches, [rows]; scores what is new or has changed."""
         scores = self._scores
         rows = scores.stale(forest)
         if rows.size:
-            scores.match[rows] = self._match.score(node_features(forest, rows, context))
+            self._described = node_features(forest, rows, context)  # new rows are the last ones
+            scores.match[rows] = self._match.score(self._described)
         match = scores.match
         if self.settings.sibling_normalise:
             match = normalise_siblings(match, forest.parent)
@@ -284,7 +289,8 @@ class LearnedPolicy:
         if not rows.size:
             return
         if self._growth is not None:
-            self._scores.holds[rows] = self._growth.score(growth_features(forest, rows, context))
+            described = self._described[rows - len(forest.parent)] if len(self._described) else None
+            self._scores.holds[rows] = self._growth.score(growth_features(forest, rows, context, described))
             return
         # Without a growth model: what the offered children leave open, times the draft's recent agreement.
         inner = forest.parent >= 0

@@ -9,10 +9,13 @@ and everything below compares expected tokens with lambda times milliseconds of 
 - survival of a row = survival of its parent x its match probability; kept rows add the sum of their survivals.
 - keep: rows by survival, the count k with the largest (sum of the first k) - lambda verify(1 + k, padded): a global
   argmax, because padding and hardware make the price a staircase.
-- draft below rows S: sum over the rows that the growth runs of survival x P(the draft holds the next token there and
-  the lookup does not) x (1 + what growing on from there would add), against lambda (draft(tokens) + policy call +
-  verify rows of one kept child each). Ancestors without draft KV run in the same pass, cost their tokens, and bring
-  their own gain. Rows enter by gain; the best count is a global argmax again.
+- draft below rows S for h levels: sum over the rows that the growth runs of survival x (q + q^2 + .. + q^h), q the
+  chance that the draft holds the next token there and the lookup does not, against lambda (h growths + policy calls)
+  and the price of one kept child per row and level. Ancestors without draft KV run in the same pass, cost their
+  tokens, and bring their own gain. Rows enter by gain; count and h are a global argmax again. Only the first level is
+  then asked for; the next is weighed anew when its candidates are known.
+- the price of n more rows is what they take from the best kept set: max_k(first k - lambda verify(1 + k)) minus
+  max_k(first k - lambda verify(1 + k + n)). Rows that do not pay alone can pay together.
 - open: the lookup is free. The draft is asked at the root at once only where that beats both leaving it out and
   looking up first: then one later pass runs the root and the lookup's chain together.
 """
@@ -32,9 +35,11 @@ from treewise.policy.hook import Nodes
 
 Float64Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-_TINY = 1e-12
-_ONE = np.ones(1, dtype=np.int64)
-PRICED_NODES = 64  # every verify curve reaches at least so far
+PLANNED_LEVELS = 6  # levels that a growth decision looks ahead
+PLANNED_GROWTHS = 32  # candidates of one level that it weighs
+PLANNED_ROWS = 96  # rows that a plan may add
+PRICED_NODES = 192  # every verify curve reaches at least so far
+CHEAP_NODES = 64  # the cheapest row is sought among so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,13 @@ class Curves:
     draft: Float64Array  # [tokens + 1] of one growth
     grid: CostGrid  # of the draft, for growths beyond the curve
     capacity: int  # tokens of cache
-    cheapest_row_ms: float  # the least that one more verified row costs, at any size up to PRICED_NODES
+    cheapest_row_ms: float  # the least that one more verified row costs, at any size up to CHEAP_NODES
 
     @classmethod
     def at(cls, verify: Float64Array, grid: CostGrid, capacity: int) -> Curves:
         """Curves of a verify curve [nodes + 1] and the draft's grid."""
-        cheapest = max(float(np.diff(verify[: PRICED_NODES + 1]).min()), 0.0)
-        return cls(verify, grid.at(np.arange(2 * PRICED_NODES), capacity), grid, capacity, cheapest)
+        cheapest = max(float(np.diff(verify[: CHEAP_NODES + 1]).min()), 0.0)
+        return cls(verify, grid.at(np.arange(PRICED_NODES), capacity), grid, capacity, cheapest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,11 @@ class Prices:
     curves: Curves
     call_ms: float  # one more level
 
-    def rows_ms(self, kept: int, more: NDArray[Any]) -> Float64Array:
-        """Milliseconds of verifying `more` [n] nodes on top of `kept` ones."""
-        verify = self.curves.verify
-        return np.asarray(verify[kept + more] - verify[kept])
+    def growth_ms(self, tokens: int) -> float:
+        """Milliseconds of one growth of `tokens` tokens, and of the level that it opens."""
+        curves = self.curves
+        known = tokens < len(curves.draft)
+        return float(curves.draft[tokens] if known else curves.grid.at([tokens], curves.capacity)[0]) + self.call_ms
 
     def draft_ms(self, tokens: NDArray[np.integer[Any]]) -> Float64Array:
         """Milliseconds of one growth of `tokens` [n] tokens, ascending, and of the level that it opens."""
@@ -132,76 +138,63 @@ def keep_rows(survival: Float64Array, rows: IndexArray, prices: Prices, scale: f
     return order[:count]
 
 
-def continuation_value(
-    survival: Float64Array, holds: Float64Array, levels_left: NDArray[Any], step_tokens: float
-) -> Float64Array:
-    """Expected further tokens below a child that the draft is to offer, given that it matches, [n].
-
-    Growing on for h levels, one row each, adds holds + holds^2 + .. + holds^h tokens there and costs h x `step_tokens`
-    (tokens) whether or not the child matches; the best h counts, 0 included. `levels_left` [n] bounds it.
-    """
-    most = int(levels_left.max(initial=0))
-    if most <= 0:
-        return np.zeros(len(survival))
-    steps = np.arange(1, most + 1)
-    gain = np.cumsum(holds[:, None] ** steps, axis=1)
-    price = step_tokens * steps / np.maximum(survival * holds, _TINY)[:, None]
-    net = np.where(steps <= levels_left[:, None], gain - price, 0.0)
-    return np.asarray(np.maximum(net.max(axis=1), 0.0))
-
-
-def growth_gain(
-    survival: Float64Array, holds: Float64Array, levels_left: NDArray[Any], prices: Prices, kept: int, scale: float
-) -> Float64Array:
-    """Expected tokens that running the draft on each row adds, [n].
-
-    `holds`: probability that the draft offers the next token below the row and the lookup does not. `levels_left`:
-    further levels that could grow below the offered child. `kept`: nodes that are worth verifying already.
-    """
-    step = prices.rate * scale * float((prices.draft_ms(_ONE) + prices.rows_ms(kept, _ONE))[0])
-    return survival * holds * (1.0 + continuation_value(survival, holds, levels_left, step))
+def row_prices(survival: Float64Array, prices: Prices, scale: float = 1.0) -> Float64Array:
+    """Tokens that 0, 1, .. `PLANNED_ROWS` more rows take from the best kept set of rows with `survival` [rows]."""
+    totals = np.zeros(len(survival) + 1)
+    np.cumsum(-np.sort(-survival), out=totals[1:])
+    curve = prices.curves.verify[: len(totals) + PLANNED_ROWS]
+    shifted = np.lib.stride_tricks.sliding_window_view(curve, len(totals))
+    best = (totals - prices.rate * scale * shifted).max(axis=1)
+    return np.asarray(best[0] - best)
 
 
 def choose_growths(
-    gain: Float64Array, rows: IndexArray, forest: Nodes, catch_up: int, prices: Prices, kept: int, scale: float
+    survival: Float64Array,
+    holds: Float64Array,
+    rows: IndexArray,
+    forest: Nodes,
+    deepest: int,
+    catch_up: int,
+    row_price: Float64Array,
+    prices: Prices,
+    scale: float = 1.0,
 ) -> IndexArray:
     """Those of `rows` (candidates that may be drafted below) to run the draft on; empty: no growth.
 
-    `gain` [forest rows] is in tokens; rows that the draft ran on already must not be asked again.
+    `survival` and `holds` are of all forest rows; `holds` is the chance that the draft offers the next token below the
+    row and the lookup does not. `deepest` is the deepest node that may be guessed, `row_price` from `row_prices`.
     """
-    rows = rows[np.argsort(-gain[rows], kind="stable")]
-    if not len(rows) or (gain[rows[0]] <= 0.0 and not forest.draft_missing[rows].any()):
-        return rows[:0]
-    if forest.draft_missing[rows].any():
-        gains, nodes, extra = _with_ancestors(gain, rows, forest, catch_up)
-    else:
-        gains, nodes, extra = np.cumsum(gain[rows]), np.arange(1, len(rows) + 1), 0
-    price = prices.draft_ms(nodes + extra) + prices.rows_ms(kept, nodes)
-    net = gains - prices.rate * scale * price
+    rows = rows[np.argsort(-(survival[rows] * holds[rows]), kind="stable")][:PLANNED_GROWTHS]
+    if not rows.size:
+        return rows
+    missing = bool(forest.draft_missing[rows].any())
+    run, nodes, extra = _with_ancestors(rows, forest, catch_up) if missing else (rows, np.arange(1, len(rows) + 1), 0)
+    levels = np.arange(1, min(deepest - int(forest.depth[run].min()), PLANNED_LEVELS) + 1)
+    room = (deepest - forest.depth[run])[:, None]
+    steps = np.where(levels <= room, holds[run][:, None] ** levels, 0.0)
+    gains = np.cumsum(survival[run][:, None] * np.cumsum(steps, axis=1), axis=0)[nodes - 1]
+    ms = prices.draft_ms(nodes + extra)[:, None] + prices.draft_ms(nodes)[:, None] * (levels - 1)
+    children = nodes[:, None] * levels
+    held = np.minimum(children, PLANNED_ROWS)
+    net = np.where(children <= PLANNED_ROWS, gains - prices.rate * scale * ms - row_price[held], -np.inf).max(axis=1)
     best = int(np.argmax(net))
     return rows[: best + 1] if net[best] > 0.0 else rows[:0]
 
 
-def _with_ancestors(
-    gain: Float64Array, rows: IndexArray, forest: Nodes, catch_up: int
-) -> tuple[Float64Array, NDArray[np.int64], int]:
-    """Summed gains and nodes of the growths on the first 1, 2, .. of `rows`, ancestors included; further tokens."""
+def _with_ancestors(rows: IndexArray, forest: Nodes, catch_up: int) -> tuple[IndexArray, NDArray[np.int64], int]:
+    """(rows that growths on `rows` run, in that order; how many the first 1, 2, .. of `rows` run; further tokens)."""
     parent, drafted = forest.parent, forest.drafted
-    running: set[int] = set()
-    total = 0.0
+    running: dict[int, None] = {}
     extra = 0
-    gains = np.empty(len(rows))
     nodes = np.empty(len(rows), dtype=np.int64)
     for place, row in enumerate(rows.tolist()):
         while row >= 0 and row not in running and not drafted[row]:
-            running.add(row)
-            total += float(gain[row])
+            running[row] = None
             row = int(parent[row])
             if row < 0:
                 extra = catch_up  # the root runs, and with it what the draft has not seen
-        gains[place] = total
         nodes[place] = len(running)
-    return gains, nodes, extra
+    return np.asarray(list(running), dtype=np.intp), nodes, extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +214,27 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
     Where the lookup's first continuation carries, the draft can still be run on the root with the lookup's chain in
     one pass a level later; that is weighed with the chain's prior and the root's own chance below each of its nodes.
     """
-    if opening.holds <= 0.0 or opening.levels < 1:
+    holds, levels = opening.holds, opening.levels
+    if holds <= 0.0 or levels < 1:
         return False
-    rate = prices.rate * scale
-    holds, levels = np.asarray([opening.holds]), np.asarray([opening.levels - 1])
-    root = float(growth_gain(np.ones(1), holds, levels, prices, 0, scale)[0])
-    now = root - rate * float((prices.draft_ms(_ONE + opening.catch_up) + prices.rows_ms(0, _ONE))[0])
+    rate, catch_up, match = prices.rate * scale, opening.catch_up, opening.first_match
+    chain = np.cumprod(np.full(levels, match)) if match > 0.0 else np.zeros(0)  # what the lookup will offer for nothing
+    row_price = row_prices(chain, prices)
+    gain, now, depth = 0.0, -np.inf, 0
+    for level in range(1, min(levels, PLANNED_LEVELS) + 1):
+        gain += holds**level
+        spent = prices.growth_ms(1 + catch_up) + (level - 1) * prices.growth_ms(1)
+        if gain - rate * spent - row_price[level] > now:
+            now, depth = float(gain - rate * spent - row_price[level]), level
     if now <= 0.0:
         return False
-    if not opening.carries or opening.levels < 2:
+    if not opening.carries or levels < 2:
         return True
-    nodes = np.arange(1, opening.levels)
-    chain = np.cumsum(opening.first_match**nodes * opening.holds)
-    later = root + chain - rate * (prices.draft_ms(1 + nodes + opening.catch_up) + prices.rows_ms(0, 1 + nodes))
-    then = chain - rate * (prices.draft_ms(nodes) + prices.rows_ms(1, nodes))
-    return now + max(float(then.max()), 0.0) > float(later.max()) - rate * prices.call_ms
+    more, together, then = 0.0, -np.inf, 0.0
+    for nodes in range(1, levels):
+        more += match**nodes * holds
+        price = float(row_price[depth + nodes] - row_price[depth])
+        joint = rate * (prices.growth_ms(1 + nodes + catch_up) - prices.growth_ms(1 + catch_up))
+        together = max(together, more - price - joint)
+        then = max(then, more - price - rate * prices.growth_ms(nodes))
+    return then > together - rate * prices.call_ms

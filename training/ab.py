@@ -33,7 +33,8 @@ def ab(
 
     `envelope` (the log's own by default) is what the policies are held to. `advance` is told how many more of the
     requests x policies x profiles are done. Raises `CoverageError` where a policy may ask for more than a trace holds,
-    where traces are of different pairs, and where a live trace was written by another policy: only what that policy asked for was logged.
+    where traces are of different pairs, and where a live trace was written by another policy, for only what that policy
+    asked for was logged.
     """
     require(len(traces) > 0, "traces", "at least one", len(traces))
     require(len(costs) > 0, "costs", "at least one profile", len(costs))

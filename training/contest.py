@@ -139,9 +139,7 @@ def _read_cost(replayer: Replayer) -> bool:
     return not isinstance(replayer.deployment, WatchedDeployment) or replayer.deployment.cost_was_read
 
 
-def _run(
-    trace: LoggedTrace, drivers: dict[tuple[int, str], Replayer], advance: Callable[[int], None] | None
-) -> None:
+def _run(trace: LoggedTrace, drivers: dict[tuple[int, str], Replayer], advance: Callable[[int], None] | None) -> None:
     """Requests go outside, so that their trees are built once for all drivers."""
     for request in trace.requests:
         for replayer in drivers.values():

@@ -8,7 +8,7 @@ parent is not on the committed path have no label and give no row: censored, not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,13 +33,15 @@ class DatasetSettings:
     """Which rows are drawn. Where a trace holds one source, only the first view is drawn: the others say the same."""
 
     views: tuple[View, ...] = VIEWS
-    stride: int = 1  # every stride-th root position of each request
+    stride: int = 1  # every stride-th root position of each request, at least
+    max_positions: int = 6000  # root positions of all dense traces together, about; held by a larger stride
     tree_stride: int = 4  # of those, every tree_stride-th gives its whole tree for judging survival
     seed: int = 0
 
     def __post_init__(self) -> None:
         require(bool(self.views) and set(self.views) <= set(VIEWS), "views", f"some of {', '.join(VIEWS)}", self.views)
         require(self.stride >= 1, "stride", ">= 1", self.stride)
+        require(self.max_positions >= 1, "max_positions", ">= 1", self.max_positions)
         require(self.tree_stride >= 1, "tree_stride", ">= 1", self.tree_stride)
 
 
@@ -252,7 +254,11 @@ def build_dataset(
     if not traces:
         raise ParameterError("traces must be at least one, got none")
     chosen = choose_envelope(traces, envelope)
-    builder = DatasetBuilder(chosen, traces[0].manifest.prior_table, settings or DatasetSettings())
+    settings = settings or DatasetSettings()
+    dense = [trace for trace in traces if trace.manifest.kind == "dense"]
+    positions = sum(len(request.rows) for trace in dense for request in trace.requests)
+    stride = max(settings.stride, -(-positions // settings.max_positions))
+    builder = DatasetBuilder(chosen, traces[0].manifest.prior_table, replace(settings, stride=stride))
     for trace in traces:
         for request in trace.requests:
             if trace.manifest.kind == "live":

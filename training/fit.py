@@ -18,7 +18,7 @@ from treewise.data.envelope import Envelope
 from treewise.data.errors import BundleError, ParameterError, TraceError
 from treewise.data.pair import PairDescription
 from treewise.data.trace_reader import TraceReader
-from treewise.policy.bundle import Bundle, Model
+from treewise.policy.bundle import INDEX, Bundle, Model
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
 from treewise.policy.hook import BoolArray, Expansion, Float32Array, ForestView, Level
 from treewise.policy.learned import LearnedPolicy, make_scorer
@@ -100,6 +100,7 @@ def train_on(
     settings = (settings or TrainSettings()).seeded()
     traces = [part.trace for part in named]
     pair = _one_pair(traces)
+    _check_out(Path(out))
     requests = sum(len(trace.requests) for trace in traces)
     rows = build_dataset(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))
     dealt = deal_folds(rows.prompts, rows.tasks, settings.match.folds, settings.seed)
@@ -196,6 +197,12 @@ class _TimedCalls(LearnedPolicy):
         answer = super().select(forest)
         self.seconds.append(time.perf_counter() - started)
         return answer
+
+
+def _check_out(out: Path) -> None:
+    """Refuse what `Bundle.save` would refuse, before anything is computed."""
+    if out.exists() and not (out / INDEX).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise BundleError(f"folder must be new, empty or a bundle, got {str(out)!r}")
 
 
 def _one_pair(traces: Sequence[LoggedTrace]) -> PairDescription:

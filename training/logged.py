@@ -216,7 +216,9 @@ class LoggedRequest:
         self.finish = str(rounds.finish[rows.stop - 1]) or "length"
         self.draft_width = draft_width
         self.tokens_included = tokens_included
-        self.rows = {int(position): first + at for at, position in enumerate(rounds.position[rows].tolist())}
+        self.rows: dict[int, int] = {
+            int(position): first + at for at, position in enumerate(rounds.position[rows].tolist())
+        }
         self.shard = shard
         self._rounds, self._offsets = rounds, node_offsets
         self._trees: dict[int, LoggedTree] = {}
@@ -241,7 +243,7 @@ class LoggedRequest:
     @property
     def first_position(self) -> int:
         """Position of the first root: the prompt's last token."""
-        return int(self.prompt_tokens) - 1
+        return self.prompt_tokens - 1
 
     @property
     def end_position(self) -> int:

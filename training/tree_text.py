@@ -39,11 +39,10 @@ class Tree:
 
 def floor32(value: Float64Array) -> Float64Array:
     """The largest float32 <= each of `value` [n], as float64; thresholds near 0 move to the edge of LightGBM's zero."""
-    value = np.asarray(value, dtype=np.float64)
-    limit = np.finfo(np.float32).max
-    held = np.clip(value, -limit, limit)
-    rounded = held.astype(np.float32)
-    rounded = np.where(rounded > held, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+    held = np.minimum(np.asarray(value, dtype=np.float64), np.finfo(np.float32).max)
+    with np.errstate(over="ignore"):  # below the least float32 lies minus infinity, which is right
+        rounded = held.astype(np.float32)
+        rounded = np.where(rounded > held, np.nextafter(rounded, np.float32(-np.inf)), rounded)
     # Inputs in [-ZERO, ZERO] count as 0 for LightGBM: a threshold between them must not part them for anyone else.
     rounded = np.where((rounded >= 0) & (rounded <= ZERO), ZERO, rounded)
     below = np.nextafter(-ZERO, np.float32(-np.inf))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from treewise.policy.hook import TreePolicy
     from treewise.policy.learned import LearnedPolicy
     from treewise.policy.registry import parse_policy, policy_names
+    from treewise.profiles import find_cost
     from treewise.training.ab import ab
     from treewise.training.fit import train
     from treewise.training.logged_trace import open_trace
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "ab",
     "encode_prompt",
+    "find_cost",
     "load_pair",
     "measure_profile",
     "open_trace",
@@ -72,6 +74,7 @@ _HOMES = {
     "treewise.policy.hook": ("TreePolicy",),
     "treewise.policy.learned": ("LearnedPolicy",),
     "treewise.policy.registry": ("parse_policy", "policy_names"),
+    "treewise.profiles": ("find_cost",),
     "treewise.training.ab": ("ab",),
     "treewise.training.fit": ("train",),
     "treewise.training.logged_trace": ("open_trace",),

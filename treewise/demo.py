@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from treewise.training.ab_report import AbReport
 
 EXAMPLE_PROFILE = "example-a100-70b"
+TRAIN_POSITIONS = 4000  # root positions that the demo trains on, at most
 ENTROPY, FRONTIER = "entropy", "frontier"
 # Small grids of the fixed opponents; `treewise tune` has larger ones.
 GRIDS: dict[str, tuple[str, ...]] = {
@@ -134,11 +136,16 @@ def _profile(pair: Pair, folder: Path, stage: Stage) -> CostProfile:
 
 
 def _train(split: SplitTrace, cost: CostProfile, out: Path, stage: Stage) -> dict[str, Any]:
+    from treewise.training.dataset import DatasetSettings
     from treewise.training.fit import TrainSettings
     from treewise.training.planner_fit import PlannerFitSettings
 
-    # Fewer replays than `treewise train` takes: the demo has minutes.
-    chosen = TrainSettings(planner=PlannerFitSettings(requests=12, rate_rounds=2, grid=(1.4,)))
+    # Fewer rows and replays than `treewise train` takes: the demo has minutes.
+    positions = sum(len(request.rows) for request in split.train.requests)
+    chosen = TrainSettings(
+        rows=DatasetSettings(stride=math.ceil(positions / TRAIN_POSITIONS)),
+        planner=PlannerFitSettings(requests=12, rate_rounds=2, grid=(1.4,)),
+    )
     with stage("training the policy", None) as advance:
         report = train_part(
             split, cost, out, chosen, "treewise demo", lambda part, done, total: advance(f"{part} {done}/{total}")

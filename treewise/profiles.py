@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ def quick_settings() -> ProfileSettings:
     from treewise.engine.profile import ProfileSettings
 
     return ProfileSettings(
-        verify_rows=(1, 2, 4, 8, 16, 32, 64), draft_tokens=(1, 4, 16), capacities=(192,), repeats=3, round_tokens=12
+        verify_rows=(1, 2, 4, 8, 16, 32, 64), draft_tokens=(1, 4, 16), capacities=(192,), repeats=5, round_tokens=12
     )
 
 
@@ -56,7 +57,9 @@ def mismatch(profile: CostProfile, pair: Pair) -> str | None:
     return check_device(profile, known_device(pair.target.device), pair.name)
 
 
-def find_cost(pair: Pair, cost: str, warn: Tell, note: Tell) -> CostProfile:
+def find_cost(
+    pair: Pair, cost: str | Path = "", warn: Tell = warnings.warn, note: Tell = lambda line: None
+) -> CostProfile:
     """The profile that `cost` names, else the stored one of this machine, else a quick measurement, which is stored.
 
     `warn` is told where the profile is for another device or pair, `note` where something was measured. Raises

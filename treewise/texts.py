@@ -36,8 +36,8 @@ def first_divergence(
         return None
     shared = min(len(expected), len(found))
     place = next((i for i in range(shared) if expected[i] != found[i]), shared)
-    tokens = (list(text)[place] if place < len(text) else -1 for text in (expected, found))
-    return Divergence(place, *tokens, margin_at(pair, [*prompt, *list(expected)[:place]], sampling))
+    said, other = (text[place] if place < len(text) else -1 for text in (expected, found))
+    return Divergence(place, said, other, margin_at(pair, [*prompt, *expected[:place]], sampling))
 
 
 def margin_at(pair: Pair, text: Sequence[int], sampling: Sampling) -> float:

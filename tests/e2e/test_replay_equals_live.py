@@ -38,7 +38,7 @@ SPECS = (
     "cumulative",
     "plain",
 )
-LIMIT = 30
+LIMIT = 20
 Decided = tuple[int, tuple[tuple[object, ...], ...], int]  # root position, rows, accepted length
 
 
@@ -134,16 +134,16 @@ def policy_of(spec: str) -> TreePolicy:
 @pytest.mark.parametrize("spec", [*SPECS, "random"])
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_replay_decides_as_the_live_engine_did(spec: str, draft: Draft, tmp_path: Path) -> None:
-    pair = tiny_pair(draft, seed=DRAFTS.index(draft))
-    for sampling in (Sampling(), Sampling(0.7, seed=11)):
-        name = f"{sampling.temperature}"
-        live, texts, _ = decode_live(pair, policy_of(spec), prompts_of(7), sampling, tmp_path / f"live{name}")
-        check = replay_live(open_trace(tmp_path / f"live{name}"), policy_of(spec), example_cost())
-        assert check.mismatches == ()
-        assert check.compared == check.rounds == len(live)
-        assert replayed(open_trace(tmp_path / f"live{name}"), policy_of(spec)) == live
-        dense = write_dense(pair, texts, sampling, tmp_path / f"dense{name}")
-        assert replayed(dense, policy_of(spec)) == live
+    number = DRAFTS.index(draft)
+    pair = tiny_pair(draft, seed=number)
+    sampling = Sampling(0.7, seed=11) if (number + len(spec)) % 2 else Sampling()
+    live, texts, _ = decode_live(pair, policy_of(spec), prompts_of(7), sampling, tmp_path / "live")
+    check = replay_live(open_trace(tmp_path / "live"), policy_of(spec), example_cost())
+    assert check.mismatches == ()
+    assert check.compared == check.rounds == len(live)
+    assert replayed(open_trace(tmp_path / "live"), policy_of(spec)) == live
+    dense = write_dense(pair, texts, sampling, tmp_path / "dense")
+    assert replayed(dense, policy_of(spec)) == live
 
 
 def test_replay_needs_no_token_ids(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def tiny_model(
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=None,
-        attn_implementation=attention,
     )
+    config._attn_implementation = attention
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).to(torch.float64).eval()
-    model.requires_grad_(False)
+        model = LlamaForCausalLM(config)
+    model.double().eval().requires_grad_(False)
     return model
 
 

@@ -180,3 +180,18 @@ def test_growth_features_do_not_look_ahead() -> None:
             np.testing.assert_array_equal(hindsight[row][below], told[below])
             known += not np.isnan(told[below[0]])
         assert 0 < known < len(policy.seen)
+
+
+def test_growth_features_from_node_features_are_the_same() -> None:
+    nodes = played_rounds(1)[0].tree.forest.view()
+    rows = np.arange(1, len(nodes.parent))
+    context = plain_context()
+    direct = growth_features(nodes, np.arange(len(nodes.parent)), context)
+    np.testing.assert_array_equal(
+        direct[1:], growth_features(nodes, rows, context, node_features(nodes, rows, context))
+    )
+    root = dict(zip(GROWTH_FEATURES, direct[0].tolist(), strict=True))
+    assert np.isnan([root[name] for name in ("draft_log_prob", "draft_rank", "lookup_share")]).all()
+    assert [root[name] for name in ("in_draft_vocab", "depth", "log_prior", "generated_tokens")] == [1.0, 0.0, 0.0, 2.0]
+    assert root["below_share"] == nodes.lookup_share[0]
+    assert root["below_log_count"] == pytest.approx(np.log1p(nodes.lookup_count[0]))

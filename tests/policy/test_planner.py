@@ -16,18 +16,18 @@ from treewise.data.errors import ParameterError
 from treewise.policy.forest import Forest
 from treewise.policy.hook import Nodes
 from treewise.policy.planner import (
+    PLANNED_ROWS,
     PRICED_NODES,
     Curves,
     Opening,
     PlannerSettings,
     Prices,
     choose_growths,
-    continuation_value,
     draft_at_once,
-    growth_gain,
     keep_rows,
     normalise_siblings,
     path_products,
+    row_prices,
 )
 
 
@@ -110,20 +110,43 @@ def test_a_step_is_crossed_where_what_lies_behind_it_pays() -> None:
     assert len(keep_rows(np.asarray([0.5, 0.2, 0.1, 0.1]), rows, own, scale=0.8)) == 4
 
 
-def test_continuation_by_hand() -> None:
-    """Two levels of one half at .1 tokens each under survival .5: .5 - .4 = .1, then .75 - .8 < 0."""
-    value = continuation_value(np.asarray([0.5]), np.asarray([0.5]), np.asarray([3]), 0.1)
-    assert value.tolist() == pytest.approx([0.1])
-    free = continuation_value(np.ones(2), np.full(2, 0.5), np.asarray([3, 0]), 0.0)
-    assert free.tolist() == pytest.approx([0.875, 0.0])
-    assert continuation_value(np.ones(1), np.asarray([0.5]), np.asarray([-1]), 0.0).tolist() == [0.0]
+def test_rows_that_do_not_pay_alone_can_pay_together() -> None:
+    """Three rows behind a step of 10 ms (1 token): .5 offered already, so two further rows take .5 and not 1."""
+    curve = np.concatenate([[20.0], np.full(3, 30.0), np.full(PRICED_NODES - 3, 500.0)])
+    own = prices(0.1, verify=curve)
+    assert row_prices(np.asarray([0.5]), own)[:4].tolist() == pytest.approx([0.0, 0.5, 0.5, 1.0])
+    assert row_prices(np.zeros(0), own)[:4].tolist() == pytest.approx([0.0, 1.0, 1.0, 1.0])
+    assert row_prices(np.zeros(0), own, scale=0.5)[:2].tolist() == pytest.approx([0.0, 0.5])
 
 
-def test_gain_counts_what_growing_on_adds() -> None:
-    gain = growth_gain(np.asarray([0.8]), np.asarray([0.5]), np.asarray([2]), prices(draft_ms=0.0), 0, 1.0)
-    assert gain.tolist() == pytest.approx([0.8 * 0.5 * 1.75])
-    dear = growth_gain(np.asarray([0.8]), np.asarray([0.5]), np.asarray([2]), prices(draft_ms=9.0), 0, 1.0)
-    assert dear.tolist() == pytest.approx([0.4])
+@given(st.lists(st.floats(0.001, 1.0), max_size=12), st.floats(0.0, 5.0), st.floats(0.001, 0.2))
+def test_row_prices_never_fall(survival: list[float], row_ms: float, rate: float) -> None:
+    price = row_prices(np.asarray(survival), prices(rate, row_ms=row_ms))
+    assert len(price) == PLANNED_ROWS + 1
+    assert price[0] == 0.0
+    assert (np.diff(price) >= -1e-12).all()
+    assert (price <= rate * row_ms * np.arange(PLANNED_ROWS + 1) + 1e-9).all(), "never more than rows of their own"
+
+
+def choose(gain: list[float], rows: list[int], forest: Nodes, own: Prices, **more: float) -> list[int]:
+    """Growths where each row's survival is 1 and one level may be added."""
+    deepest = int(more.get("deepest", forest.depth.max() + 1))
+    survival, holds = np.ones(len(gain)), np.asarray(gain)
+    price = row_prices(np.zeros(0), own)
+    scale = more.get("scale", 1.0)
+    args = (deepest, int(more.get("catch_up", 0)), price, own, scale)
+    return sorted(choose_growths(survival, holds, np.asarray(rows, dtype=np.intp), forest, *args).tolist())
+
+
+def star(leaves: int) -> Nodes:
+    """A drafted root and its children."""
+    forest = Forest()
+    forest.append(leaves + 1)
+    forest.column("parent")[1:] = 0
+    forest.column("parent")[0] = -1
+    forest.column("depth")[1:] = 1
+    forest.column("drafted")[0] = True
+    return forest.view()
 
 
 @pytest.mark.parametrize(
@@ -138,18 +161,18 @@ def test_gain_counts_what_growing_on_adds() -> None:
     ],
 )
 def test_growths_by_price(draft_ms: float, token_ms: float, row_ms: float, expected: list[int]) -> None:
-    forest = Forest()
-    forest.append(5)
-    forest.column("parent")[1:] = 0
-    forest.column("parent")[0] = -1
-    forest.column("drafted")[0] = True
-    gain = np.asarray([0.0, 0.3, 0.2, 0.1, 0.1])
     own = prices(draft_ms=draft_ms, token_ms=token_ms, row_ms=row_ms)
-    rows = np.asarray([4, 3, 2, 1])
-    chosen = choose_growths(gain, rows, forest.view(), 9, own, 0, 1.0)
-    assert sorted(chosen.tolist()) == expected
-    half = choose_growths(gain, rows, forest.view(), 9, own, 0, 0.0)
-    assert len(half) == 4, "at no price everything that helps runs"
+    gain = [0.0, 0.3, 0.2, 0.1, 0.1]
+    assert choose(gain, [4, 3, 2, 1], star(4), own) == expected
+    assert len(choose(gain, [4, 3, 2, 1], star(4), prices(draft_ms=0.0), scale=0.0)) == 4
+
+
+def test_growing_on_can_make_a_growth_pay() -> None:
+    """The first row behind a step of .8 tokens holds .6: one level loses, four levels add .6 + .36 + .216 + .13."""
+    curve = np.concatenate([[20.0], np.full(8, 28.0), np.full(PRICED_NODES - 8, 500.0)])
+    own = prices(draft_ms=0.5, verify=curve)
+    assert choose([0.0, 0.6], [1], star(1), own, deepest=2) == []
+    assert choose([0.0, 0.6], [1], star(1), own, deepest=5) == [1]
 
 
 @pytest.mark.parametrize(
@@ -162,19 +185,24 @@ def test_growths_by_price(draft_ms: float, token_ms: float, row_ms: float, expec
         (0.5, 5, [1, 2, 3]),
     ],
 )
-def test_missing_ancestors_cost_and_gain(token_ms: float, catch_up: int, expected: list[int]) -> None:
+def test_missing_ancestors_cost_and_gain(
+    token_ms: float, catch_up: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing was drafted yet: growing below node 1 runs the root as well, which is where the gain is."""
-    gain = np.asarray([0.6, 0.3, 0.1, 0.1])
+    monkeypatch.setattr("treewise.policy.planner.PLANNED_LEVELS", 1)
     own = prices(draft_ms=1.0, token_ms=token_ms)
-    chosen = choose_growths(gain, np.arange(1, 4), chain(3), catch_up, own, 0, 1.0)
+    forest = chain(3)
+    survival = np.asarray([1.0, 0.5, 0.2, 0.2])
+    holds = np.asarray([0.6, 0.6, 0.5, 0.5])
+    args = (4, catch_up, np.zeros(PLANNED_ROWS + 1), own)
+    chosen = choose_growths(survival, holds, np.arange(1, 4), forest, *args)
     assert sorted(chosen.tolist()) == expected
 
 
 def test_a_carrier_without_gain_of_its_own_still_serves_the_root() -> None:
-    chosen = choose_growths(np.asarray([0.6, 0.0]), np.asarray([1]), chain(1), 0, prices(), 0, 1.0)
-    assert chosen.tolist() == [1]
-    nothing = choose_growths(np.asarray([0.6, 0.0]), np.asarray([1]), chain(1, drafted=1), 0, prices(), 0, 1.0)
-    assert nothing.tolist() == []
+    assert choose([0.6, 0.0], [1], chain(1), prices()) == [1]
+    assert choose([0.6, 0.0], [1], chain(1, drafted=1), prices()) == []
+    assert choose([0.6, 0.0], [], chain(1), prices()) == []
 
 
 ALONE = Opening(holds=0.5, first_match=0.0, carries=False, levels=8, catch_up=0)
@@ -238,5 +266,7 @@ def test_settings_round_trip() -> None:
 def test_growths_beyond_the_curve_are_priced_by_the_grid() -> None:
     own = prices(draft_ms=1.0, token_ms=0.5, call_ms=0.25)
     tokens = np.asarray([1, 3, 101, 300])
-    assert own.draft_ms(tokens).tolist() == pytest.approx([1.25, 2.25, 51.25, 150.75])
-    assert own.draft_ms(tokens[:2]).tolist() == pytest.approx([1.25, 2.25])
+    expected = [1.25, 2.25, 51.25, 150.75]
+    assert own.draft_ms(tokens).tolist() == pytest.approx(expected)
+    assert own.draft_ms(tokens[:2]).tolist() == pytest.approx(expected[:2])
+    assert [own.growth_ms(count) for count in tokens.tolist()] == pytest.approx(expected)

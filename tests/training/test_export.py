@@ -75,8 +75,8 @@ def test_the_policy_scorers_agree_with_the_graph(exported: Exported) -> None:
     assert graph.std() > 0.1
 
 
-def test_rounding_matters_on_thresholds(exported: Exported) -> None:
-    """Rows on the double thresholds, rounded up, go elsewhere in LightGBM's own text than in float32 copies."""
+def test_rounding_down_changes_no_answer(exported: Exported) -> None:
+    """Rows on a threshold's float32 neighbour above go right in LightGBM; rounding must not send them left."""
     ups = []
     for tree in read_trees(exported.raw_text):
         up = tree.threshold.astype(np.float32)
@@ -87,7 +87,7 @@ def test_rounding_matters_on_thresholds(exported: Exported) -> None:
         rows[place, feature] = value
     before = lightgbm.Booster(model_str=exported.raw_text).predict(rows, raw_score=True)
     after = lightgbm.Booster(model_str=exported.text).predict(rows, raw_score=True)
-    assert np.allclose(before, after)  # rounding down never changes an answer on float32 input
+    assert np.array_equal(before, after)
     with pytest.raises(BundleError, match="rounded down"):
         export_onnx(exported.raw_text, CURVE, NAMES)
 

@@ -26,12 +26,17 @@ SPECS = (
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    return World(seed=5)
+    return World(seed=5, num_texts=2, answer_tokens=30)
 
 
 @pytest.fixture(scope="module")
 def trace(world: World) -> LoggedTrace:
     return dense_trace(world, ENVELOPE)
+
+
+@pytest.fixture(scope="module")
+def hidden(world: World) -> LoggedTrace:
+    return dense_trace(world, ENVELOPE, tokens_included=False)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -119,8 +124,7 @@ def test_every_signal_is_that_of_the_live_loop(world: World, trace: LoggedTrace,
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_withheld_tokens_change_no_decision(world: World, trace: LoggedTrace, spec: str) -> None:
-    hidden = dense_trace(world, ENVELOPE, tokens_included=False)
+def test_withheld_tokens_change_no_decision(hidden: LoggedTrace, trace: LoggedTrace, spec: str) -> None:
     assert (hidden.requests[0].text == -1).all()
     ours = replay(parse_policy(spec), hidden.requests, hidden.deployment(COST))
     theirs = replay(parse_policy(spec), trace.requests, trace.deployment(COST))

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tests.training.world_tables import node_columns, round_columns, shard_of, target_state
 from treewise.data.cost import CostGrid, CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.suffix import SuffixIndex
 from treewise.data.trace_manifest import TraceManifest
-from treewise.data.trace_schema import NodeTable, Rounds, TraceShard, concatenate
+from treewise.data.trace_schema import TraceShard, concatenate
+from treewise.policy.everything import EverythingPolicy
 from treewise.policy.hook import (
     DRAFT,
     LOOKUP,
@@ -30,22 +32,15 @@ from treewise.policy.hook import (
     State,
     TreePolicy,
 )
-from treewise.policy.outcome import Walk, build_outcome, walk
+from treewise.policy.outcome import build_outcome, walk
 from treewise.policy.progress import Progress, build_context
-from treewise.policy.round import RoundBuilder, RoundTree
-from treewise.policy.superset import SupersetBuilder
+from treewise.policy.round import RoundBuilder
 from treewise.training.logged_trace import LoggedTrace, logged_trace
 
 VOCAB = 24
 HEAD = 20  # the draft cannot say the last tokens
 EOS = 19
 TASKS = ("copy", "chat")
-NODE_NAMES = (
-    "parent", "depth", "token", "level", "sources", "draft_prob", "draft_rank", "draft_entropy", "draft_margin",
-    "in_draft_vocab", "lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank", "admitted",
-    "grown", "drafted",
-)  # fmt: skip
-
 COST = CostProfile(
     name="world",
     verify=CostGrid((1, 8, 32), (16, 64), ((10.0, 11.0, 16.0), (12.0, 13.5, 20.0))),
@@ -84,13 +79,24 @@ class World:
         self.rng = np.random.default_rng(seed)
         self.logits = 2.0 * self.rng.standard_normal((VOCAB, VOCAB, HEAD))
         self.logits[:, :, EOS] -= 4.0
+        self._laws: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
+        self._indices: dict[tuple[str, int], SuffixIndex] = {}
         self.texts = tuple(self._text(number, answer_tokens) for number in range(num_texts))
 
     def probs(self, context: Sequence[int]) -> np.ndarray[Any, Any]:
         """The draft's distribution behind `context`, [HEAD] float32."""
-        logits = self.logits[context[-2], context[-1]]
-        weights = np.exp(logits - logits.max())
-        return np.asarray(weights / weights.sum(), dtype=np.float32)
+        state = (context[-2], context[-1])
+        if state not in self._laws:
+            weights = np.exp(self.logits[state] - self.logits[state].max())
+            self._laws[state] = np.asarray(weights / weights.sum(), dtype=np.float32)
+        return self._laws[state]
+
+    def lookup(self, text: Text, position: int) -> SuffixIndex:
+        """The suffix lookup over `text` up to and with `position`."""
+        key = (text.prompt_id, position)
+        if key not in self._indices:
+            self._indices[key] = SuffixIndex(text.tokens[: position + 1])
+        return self._indices[key]
 
     def draft_agrees(self, text: Text, position: int) -> int:
         """Whether the draft's first guess at `position` is the next token."""
@@ -98,7 +104,7 @@ class World:
 
     def lookup_agrees(self, text: Text, position: int) -> int:
         """The same for the lookup's first continuation; -1 where it has none."""
-        first = SuffixIndex(text.tokens[: position + 1]).predict()
+        first = self.lookup(text, position).predict()
         return -1 if first < 0 else int(first == text.tokens[position + 1])
 
     def _text(self, number: int, answer_tokens: int) -> Text:
@@ -231,7 +237,7 @@ def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) 
             policy,
             context := build_context([state]),
             np.asarray([tokens[position]], dtype=np.int32),
-            [SuffixIndex(tokens[: position + 1]) if setting.sources & LOOKUP else None],
+            [world.lookup(text, position) if setting.sources & LOOKUP else None],
             WorldDraft(world, tokens[: position + 1], draft_width) if setting.sources & DRAFT else None,
         )
         depth = tree.forest.column("depth")
@@ -276,16 +282,17 @@ def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) 
 
 def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
     """The superset tree at every position of `text`."""
-    builder = SupersetBuilder(envelope, PriorTable())
+    builder = RoundBuilder(envelope, PriorTable(), whole_chains=False)
     rounds, nodes = [], []
     tokens = text.tokens
     for number, position in enumerate(range(len(text.prompt) - 1, len(tokens) - 1)):
         state = Progress(0, len(text.prompt), text.max_new_tokens)
         state.position, state.generated_tokens = position, number
         tree = builder.build(
+            EverythingPolicy(),
             build_context([state]),
             np.asarray([tokens[position]], dtype=np.int32),
-            [SuffixIndex(tokens[: position + 1])],
+            [world.lookup(text, position)],
             WorldDraft(world, tokens[: position + 1], envelope.draft_width),
         )
         row = round_columns(world, text, state, tree, -1, (tokens[position + 1],), number)
@@ -334,83 +341,9 @@ def manifest(kind: Any, envelope: Envelope, policy: str | None = None) -> TraceM
     )
 
 
-def target_state(position: int) -> tuple[float, float]:
-    """Made-up entropy and margin of the distribution that the token at `position` was drawn from."""
-    return float(np.float32(1.0 + 0.01 * position)), float(np.float32(0.5 / (1 + position)))
-
-
 def replace_progress(state: Progress) -> Progress:
     """A copy of `state` as it stands."""
     copy = Progress(state.request_id, state.prompt_tokens, state.max_new_tokens, state.temperature)
     for name in ("position", "generated_tokens", "draft_seen", "last_accepted", "target_entropy", "target_margin"):
         setattr(copy, name, getattr(state, name))
     return copy
-
-
-def round_columns(
-    world: World, text: Text, state: Progress, tree: RoundTree, accepted: int, committed: Sequence[int], number: int
-) -> dict[str, Any]:
-    """One row of the table of rounds."""
-    column = tree.forest.column
-    first = number == 0
-    entropy, margin = (np.nan, np.nan) if first else target_state(state.position)
-    positions = range(state.position, state.position + len(committed))
-    return {
-        "prompt_id": text.prompt_id,
-        "task": text.task,
-        "round": number,
-        "position": state.position,
-        "generated_tokens": state.generated_tokens,
-        "remaining_tokens": state.remaining_tokens,
-        "prompt_tokens": len(text.prompt),
-        "root_token": text.tokens[state.position],
-        "committed": list(committed),
-        "draft_agrees": [world.draft_agrees(text, p) for p in positions],
-        "lookup_agrees": [world.lookup_agrees(text, p) for p in positions],
-        "target_entropy": entropy,
-        "target_margin": margin,
-        **{name: float(column(name)[0]) for name in NODE_NAMES if name in _ROOT_LOOKUP},
-        "opening": int(column("grown")[0]),
-        "num_nodes": len(column("parent")) - 1,
-        "accepted_length": accepted,
-        "draft_growths": len(tree.growth_tokens),
-        "draft_tokens": sum(tree.growth_tokens),
-        "policy_calls": tree.policy_calls,
-        "finish": "",
-    }
-
-
-_ROOT_LOOKUP = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
-
-
-def node_columns(text: Text, position: int, tree: RoundTree, result: Walk | None, number: int) -> dict[str, Any]:
-    """The rows of the table of nodes that belong to one round, by column; a dense round has no walk."""
-    forest = tree.forest
-    parent, depth, token = (forest.column(name).tolist() for name in ("parent", "depth", "token"))
-    count = len(parent)
-    survives = [True] + [False] * (count - 1)
-    match = [-1] * count
-    for row in range(1, count):
-        place = position + depth[row]
-        if survives[parent[row]] and place < len(text.tokens):
-            match[row] = int(token[row] == text.tokens[place])
-            survives[row] = match[row] == 1
-    columns = {name: forest.column(name)[1:].tolist() for name in NODE_NAMES}
-    columns["round"] = [number] * (count - 1)
-    columns["node"] = list(range(1, count))
-    columns["kept"] = tree.kept[1:].tolist() if result is not None else [False] * (count - 1)
-    columns["on_path"] = result.on_path[1:].tolist() if result is not None else [False] * (count - 1)
-    columns["match"] = result.match[1:].tolist() if result is not None else match[1:]
-    columns["survives"] = (
-        (result.on_path & (forest.column("depth") > 0))[1:].tolist() if result is not None else survives[1:]
-    )
-    return columns
-
-
-def shard_of(rounds: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> TraceShard:
-    """One request's shard."""
-    columns: dict[str, Any] = {name: [row[name] for row in rounds] for name in rounds[0]}
-    columns["request"] = [0] * len(rounds)
-    table: dict[str, Any] = {name: [value for part in nodes for value in part[name]] for name in nodes[0]}
-    table["request"] = [0] * len(table["node"])
-    return TraceShard(Rounds.build(**columns), NodeTable.build(**table))

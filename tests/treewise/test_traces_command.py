@@ -46,13 +46,15 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         "integer": int,
         "number": (int, float),
         "null": type(None),
+        "boolean": bool,
     }
     if "const" in schema:
         return bool(value == schema["const"])
     if "enum" in schema:
         return value in schema["enum"]
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not any(isinstance(value, kinds[name]) for name in names) or isinstance(value, bool):
+    # Python counts True as a number; JSON does not.
+    if not any(isinstance(value, kinds[name]) and isinstance(value, bool) == (name == "boolean") for name in names):
         return False
     if "properties" in schema and isinstance(value, dict):
         parts = schema["properties"]

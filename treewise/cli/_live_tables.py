@@ -8,7 +8,7 @@ from rich.text import Text
 from treewise.cli._show import figures_table, percent, yes
 from treewise.live import LiveFigures, LiveRun
 
-HEADINGS = ("tokens/s", "tokens / round", "nodes / round", "policy's time", "speed-up", "identical")
+HEADINGS = ("tokens/s", "tokens\nper round", "nodes\nper round", "policy's\ntime", "speed-up", "same\ntext")
 
 
 def live_table(run: LiveRun, policies: Iterable[tuple[str, str]], title: str) -> Table:

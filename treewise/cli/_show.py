@@ -17,9 +17,9 @@ WIDTH = 100
 
 
 def console(stderr: bool = False) -> Console:
-    """A console of at most `WIDTH` columns."""
+    """A console of at most `WIDTH` columns, and of just as many where nobody's terminal says otherwise."""
     found = Console(stderr=stderr, highlight=False)
-    found.width = min(found.width, WIDTH)
+    found.width = min(found.width, WIDTH) if found.is_terminal else WIDTH
     return found
 
 
@@ -51,9 +51,9 @@ def facts(rows: Mapping[str, str]) -> Table:
 def figures_table(title: str, first: str, headings: tuple[str, ...]) -> Table:
     """A table whose first column is words and whose others are numbers."""
     table = Table(title=title, title_justify="left")
-    table.add_column(first, overflow="fold")
+    table.add_column(first, overflow="fold", min_width=13)
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)  # figures stay whole; names fold
     return table
 
 
@@ -69,7 +69,10 @@ def yes(value: bool) -> Text:
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Advance]:
-    """A progress bar on stderr: a stage that someone watches."""
+    """A progress bar on stderr: a stage that someone watches. Where stderr is no terminal, one line at its start."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        note(title if total is None else f"{title}: {total} steps")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -78,7 +81,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Advance]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[word]}", style="dim"),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total, word="")
 
         def advance(word: str = "", steps: int = 1) -> None:

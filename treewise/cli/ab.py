@@ -122,10 +122,10 @@ def _show(report: "AbReport") -> None:
 
 def _overall(report: "AbReport", profile: str) -> Table:
     rows = report.select(profile)
-    title = f"{profile}: {rows[0].prompts:,} prompts, {rows[0].tokens:,} tokens"
+    title = f"{profile}: {rows[0].prompts:,} prompts, {rows[0].tokens:,} tokens; counts are per round"
     table = Table(title=title, title_justify="left")
     table.add_column("policy", overflow="fold")
-    for heading in ("tokens/round", "nodes/round", "drafts/round", "calls/round", "speed-up", "ratio to first"):
+    for heading in ("tokens", "nodes", "drafts", "speed-up [95 %]", "to first [95 %]"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -133,7 +133,6 @@ def _overall(report: "AbReport", profile: str) -> Table:
             f"{row.tokens_per_round:.2f}",
             f"{row.nodes_per_round:.1f}",
             f"{row.growths_per_round:.2f}",
-            f"{row.calls_per_round:.1f}",
             str(row.speedup),
             "1" if row.ratio is None else str(row.ratio),
             style="dim" if row.is_upper_bound else None,

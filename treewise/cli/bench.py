@@ -97,7 +97,7 @@ def show(report: "BenchReport") -> None:
 
 def texts_table(report: "BenchReport") -> Table:
     """One row per policy and temperature."""
-    headings = ("temp.", "texts", "identical", "tokens/s", "tokens / round", "policy's time", "outside models")
+    headings = ("temp.", "texts", "identical", "tokens/s", "tokens\nper round", "policy's\ntime", "outside\nmodels")
     table = figures_table(
         f"texts of {report.settings.max_new_tokens} tokens against plain decoding", "policy", headings
     )
@@ -119,7 +119,7 @@ def texts_table(report: "BenchReport") -> Table:
 
 def replay_table(report: "BenchReport") -> Table:
     """One row per replayed policy."""
-    table = figures_table("replay against live", "policy", ("live rounds", "compared", "decided otherwise"))
+    table = figures_table("replay against live", "policy", ("live rounds", "compared", "decided\notherwise"))
     for name, check in report.replays.items():
         table.add_row(Text(name), str(check.rounds), str(check.compared), str(len(check.mismatches)))
     return table

@@ -151,15 +151,17 @@ def show(policy: str, prompts: Sequence[Prompt], texts: Sequence[str], run: "Liv
             out.print(Text(same if place is None else f"differs from plain decoding at {place}"))
     if compare_plain:
         specs = dict.fromkeys((policy, PLAIN))
-        out.print(live_table(run, [(spec, spec) for spec in specs], f"{len(prompts)} prompts"))
+        out.print(
+            live_table(run, [(spec, spec) for spec in specs], f"{len(prompts)} prompt{'s' if len(prompts) > 1 else ''}")
+        )
     else:
         out.print(facts(_totals(run.figures(policy))))
 
 
 def _line(answer: "Completion") -> str:
     return (
-        f"{len(answer.tokens)} tokens, {answer.tokens_per_second:.1f} tokens/s, "
-        f"{answer.tokens_per_round:.2f} tokens and {answer.nodes_per_round:.1f} nodes per round, ended by {answer.finish}"
+        f"{len(answer.tokens)} tokens, ended by {answer.finish}; {answer.tokens_per_second:.1f} tokens/s, "
+        f"{answer.tokens_per_round:.2f} tokens and {answer.nodes_per_round:.1f} nodes per round"
     )
 
 

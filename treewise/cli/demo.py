@@ -1,7 +1,7 @@
 """`treewise demo`: the main job, end to end, on a real pair."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -69,9 +69,10 @@ def show(summary: "DemoSummary") -> None:
         "pair": summary.pair,
         "device": summary.cost.device,
         "trained on": f"{summary.train_prompts} prompts of {Path(summary.trace).name}",
-        "judged on": f"the other {summary.held_out_prompts} prompts (A/B) and {len(summary.prompts)} demo prompts (live)",
+        "judged on": f"the other {summary.held_out_prompts} prompts (A/B), {len(summary.prompts)} demo prompts (live)",
         **{label.name: label.spec for label in summary.labels if label.name.startswith("tuned")},
     }
+    rows["match model"] = _match_line(summary.training["match"][0])
     out.print(facts(rows))
     title = f"live, {len(summary.prompts)} prompts x {summary.max_new_tokens} tokens, greedy"
     out.print(live_table(summary.live, policies, title))
@@ -84,11 +85,18 @@ def show(summary: "DemoSummary") -> None:
     out.print(f"took {summary.seconds / 60:.1f} minutes; wrote {summary.folder}/summary.json, profile.json and policy")
 
 
+def _match_line(row: dict[str, Any]) -> str:
+    """Held-out figures of the match model, the prior's in brackets."""
+    figures = (("AUC", "auc"), ("log loss", "log_loss"), ("ECE", "ece"))
+    parts = [f"{name} {row['model'][key]:.3f} ({row['baseline'][key]:.3f})" for name, key in figures]
+    return f"{', '.join(parts)} on held-out prompts, the prior's in brackets"
+
+
 def ab_table(part: "AbPart") -> Table:
     """Replayed figures under one profile, and how much faster the first contender is than each other."""
     mark = "" if part.report.profiles[0].verified else ", unverified"
     first = part.labels[0].name
-    headings = ("tokens / round", "nodes / round", "drafts / round", "speed-up", f"{first} is faster by")
+    headings = ("tokens\nper round", "nodes\nper round", "drafts\nper round", "speed-up", f"{first} is\nfaster by")
     table = figures_table(f"A/B by replay, {part.profile}{mark}", "policy", headings)
     for name, row in part.rows():
         faster = "-" if row.ratio is None or row.is_upper_bound else inverse(row.ratio)

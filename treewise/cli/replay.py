@@ -86,5 +86,7 @@ def replay(
             out.print(Text(f"{found.prompt_id}, position {found.position}: {found.reason}"), soft_wrap=True)
         if mismatches > SHOWN:
             out.print(Text(f"and {mismatches - SHOWN:,} more"))
+        if mismatches:
+            out.print(Text("A policy that reads prices replays only under the --cost and --row-buckets of its run."))
     if mismatches:
         raise typer.Exit(EXIT_MISMATCH)

@@ -1,0 +1,217 @@
+"""The A/B, its oracle row and its refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.training.worlds import COST, GrowAll, World, as_trace, dense_trace, manifest, simulate
+from treewise.data.cost import BUILTIN
+from treewise.data.envelope import Envelope
+from treewise.data.errors import CoverageError, ParameterError
+from treewise.data.trace_schema import concatenate
+from treewise.policy.hook import LOOKUP, Reach
+from treewise.policy.registry import parse_policy
+from treewise.training.ab import ORACLE, ab
+from treewise.training.ab_report import AbReport
+from treewise.training.contest import WatchedDeployment
+from treewise.training.logged_trace import LoggedTrace
+from treewise.training.oracle import oracle_run
+from treewise.training.replay import replay
+from treewise.training.replay_result import modelled_ms, plain_ms
+from treewise.training.tune import GRIDS, tune
+
+ENVELOPE = Envelope(max_depth=5, draft_width=4)
+EXAMPLE = BUILTIN["example-a100-70b"]
+SPECS = ("topn:8x2", "plain", "chain:3,sources=lookup", "frontier")
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(seed=7, num_texts=4, answer_tokens=26)
+
+
+@pytest.fixture(scope="module")
+def trace(world: World) -> LoggedTrace:
+    return dense_trace(world, ENVELOPE)
+
+
+@pytest.fixture(scope="module")
+def report(trace: LoggedTrace) -> AbReport:
+    return ab([trace], [COST, EXAMPLE], SPECS)
+
+
+@pytest.mark.parametrize("cost", [COST, EXAMPLE], ids=lambda cost: cost.name)
+@pytest.mark.parametrize("place", range(len(SPECS)))
+def test_figures_are_those_of_a_replay(trace: LoggedTrace, report: AbReport, cost: object, place: int) -> None:
+    assert cost is COST or cost is EXAMPLE
+    profile = COST if cost is COST else EXAMPLE
+    row = report.select(profile.name)[place]
+    setting = trace.deployment(profile)
+    result = replay(parse_policy(SPECS[place]), trace.requests, setting)
+    ms = modelled_ms(result, setting, profile.policy_ms).sum()
+    tokens = sum(request.num_tokens for request in trace.requests)
+    assert (row.policy, row.rounds, row.tokens, row.prompts) == (SPECS[place], len(result), tokens, 4)
+    assert row.ms == pytest.approx(ms)
+    assert row.speedup.value == pytest.approx(sum(plain_ms(request, profile) for request in trace.requests) / ms)
+    assert row.nodes_per_round == pytest.approx(result.verified_nodes.mean())
+    assert row.growths_per_round == pytest.approx(result.growths.mean())
+    assert row.calls_per_round == pytest.approx(result.policy_calls.mean())
+    assert row.speedup.low <= row.speedup.value <= row.speedup.high
+
+
+def test_the_first_policy_is_the_one_compared_against(report: AbReport) -> None:
+    first, *others = report.select(COST.name)
+    assert first.ratio is None
+    for row in others:
+        assert row.ratio is not None
+        assert row.ratio.value == pytest.approx(row.speedup.value / first.speedup.value)
+
+
+def test_tasks_add_up(report: AbReport) -> None:
+    assert report.tasks == ["chat", "copy"]
+    for place, whole in enumerate(report.select(COST.name)):
+        parts = [report.select(COST.name, task)[place] for task in report.tasks]
+        assert sum(part.tokens for part in parts) == whole.tokens
+        assert sum(part.ms for part in parts) == pytest.approx(whole.ms)
+
+
+def test_every_modelled_figure_names_both_origins(report: AbReport) -> None:
+    assert report.acceptance == ("acceptance from trace world of pair world+law",)
+    words = [origin.words for origin in report.profiles]
+    assert words[1] == "milliseconds from profile example-a100-70b (A100, 70B target (example), unknown, unverified)"
+    rows = list(csv.DictReader(io.StringIO(report.to_csv())))
+    assert len(rows) == len(report.rows)
+    assert {row["acceptance"] for row in rows} == set(report.acceptance)
+    assert {row["milliseconds"] for row in rows} == set(words)
+
+
+def test_nothing_beats_the_oracle(report: AbReport) -> None:
+    for origin in report.profiles:
+        *policies, oracle = report.select(origin.name)
+        assert (oracle.policy, oracle.is_upper_bound) == (ORACLE, True)
+        assert all(row.speedup.value < oracle.speedup.value and not row.is_upper_bound for row in policies)
+
+
+def test_the_oracle_is_the_best_of_all_ways(trace: LoggedTrace) -> None:
+    """Against every sequence of path lengths over the last positions of a text, priced one by one."""
+    request = trace.requests[0]
+    setting = trace.deployment(COST)
+    start = request.end_position - 6
+    nodes = request.shard.nodes
+
+    def price(position: int, length: int) -> float:
+        rows = request.node_rows(request.row_at(position))
+        path = np.flatnonzero(nodes.survives[rows])[:length]
+        if len(path) < length:
+            return np.inf
+        ms, drafted = COST.round_ms + float(COST.verify_ms(1 + length, position + 1)), 0
+        for depth, place in enumerate(path.tolist(), 1):
+            if not nodes.sources[rows][place] & LOOKUP:
+                ms += float(COST.draft_ms(depth - drafted, position + 1))
+                drafted = depth
+        return ms
+
+    best = np.inf
+    for lengths in itertools.product(range(4), repeat=5):
+        position, ms = start, 0.0
+        for length in lengths:
+            if position >= request.end_position - 1:
+                break
+            ms += price(position, length)
+            position += length + 1
+        if position >= request.end_position - 1:
+            best = min(best, ms)
+    late = _from(trace, start)
+    assert oracle_run(late.requests[0], setting).ms <= best + 1e-9
+    deepest = max(int(nodes.survives[request.node_rows(request.row_at(p))].sum()) for p in range(start, start + 5))
+    if deepest < 4:
+        assert oracle_run(late.requests[0], setting).ms == pytest.approx(best)
+
+
+def _from(trace: LoggedTrace, start: int) -> LoggedTrace:
+    """The first request, its rounds before `start` taken for prompt."""
+    request = trace.requests[0]
+    shard = request.shard.take(np.asarray([row for position, row in request.rows.items() if position >= start]))
+    prompts = np.full_like(shard.rounds.prompt_tokens, start + 1)
+    return as_trace(replace(shard, rounds=replace(shard.rounds, prompt_tokens=prompts)), trace.manifest)
+
+
+def test_a_cost_that_nobody_read_is_noticed(trace: LoggedTrace) -> None:
+    for spec, expected in (("topn:8x2", False), ("frontier", True)):
+        watched = WatchedDeployment.of(trace.deployment(COST))
+        replay(parse_policy(spec), trace.requests[:1], watched)
+        assert watched.cost_was_read is expected
+
+
+class Deep(GrowAll):
+    """Wants more than the log holds."""
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(9, 1)
+
+
+def test_a_narrow_trace_is_refused(trace: LoggedTrace) -> None:
+    with pytest.raises(CoverageError, match="policy Deep may ask for nodes of depth 9 where the log ends at 5"):
+        ab([trace], [COST], [Deep()])
+    with pytest.raises(CoverageError, match="policy chain:7 may ask for nodes of depth 7"):
+        ab([trace], [COST], ["plain", "chain:7"])
+
+
+def test_a_policy_object_may_be_compared(trace: LoggedTrace) -> None:
+    found = ab([trace], [COST], [parse_policy("plain"), parse_policy("chain:2")])
+    assert found.policies == ("plain", "chain:2")
+
+
+def test_a_live_trace_speaks_for_its_own_policy_only(world: World, trace: LoggedTrace) -> None:
+    setting = trace.deployment(COST, ENVELOPE)
+    policy = parse_policy("chain:3")
+    policy.bind(setting)
+    shard = concatenate([simulate(world, text, policy, setting)[1] for text in world.texts])
+    live = as_trace(shard, manifest("live", ENVELOPE, "chain:3"))
+    message = "is a live trace of policy chain:3: .* it cannot say what plain would have done; use a dense trace"
+    with pytest.raises(CoverageError, match=message):
+        ab([live], [COST], ["chain:length=3", "plain"])
+    found = ab([live], [COST], ["chain:length=3"])
+    dense = ab([trace], [COST], ["chain:3"])
+    assert found.rows[0].rounds == dense.rows[0].rounds
+    assert ORACLE not in {row.policy for row in found.rows}
+
+
+def test_arguments_are_checked(trace: LoggedTrace) -> None:
+    with pytest.raises(ParameterError, match="policies must be each named once"):
+        ab([trace], [COST], ["plain", "plain"])
+    with pytest.raises(ParameterError, match="costs must be at least one profile, got 0"):
+        ab([trace], [], ["plain"])
+    other = replace(trace, manifest=replace(trace.manifest, pair={"target": "b", "draft": None}))
+    with pytest.raises(CoverageError, match=r"must be of one pair, got world\+law in world and b\+none in world"):
+        ab([trace, other], [COST], ["plain"])
+
+
+def test_several_traces_are_pooled(world: World, trace: LoggedTrace, report: AbReport) -> None:
+    halves = [dense_trace(world, ENVELOPE, world.texts[:2]), dense_trace(world, ENVELOPE, world.texts[2:])]
+    pooled = ab(halves, [COST, EXAMPLE], SPECS)
+    assert [replace(row, ms=round(row.ms, 6)) for row in pooled.rows] == [
+        replace(row, ms=round(row.ms, 6)) for row in report.rows
+    ]
+
+
+def test_tuning_finds_the_fastest_of_a_family(trace: LoggedTrace) -> None:
+    short = LoggedTrace(trace.name, trace.manifest, trace.requests[:2], trace.sources)
+    steps: list[int] = []
+    found = tune([short], [COST, EXAMPLE], ["chain"], steps.append)
+    assert found.skipped == tuple(spec for spec in GRIDS["chain"] if spec.startswith(("chain:6", "chain:8")))
+    assert sum(steps) == 2 * 2 * (len(GRIDS["chain"]) - len(found.skipped))
+    for cost in (COST, EXAMPLE):
+        (winner,) = found.winners(cost.name)
+        again = ab([short], [cost], [winner.spec]).rows[0]
+        assert again.speedup.value == pytest.approx(winner.speedup)
+        assert winner.speedup == max(row.speedup for row in found.settings if row.profile == cost.name)
+    with pytest.raises(ParameterError, match="families must be among chain, static"):
+        tune([short], [COST], ["oracle"])

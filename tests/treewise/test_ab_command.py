@@ -1,0 +1,186 @@
+"""`treewise ab`, `treewise tune` and `treewise replay`."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.house.layout import ROOT
+from tests.training.worlds import COST, World, dense, dense_trace, manifest, simulate
+from treewise import cli
+from treewise.cli.ab import split_policies
+from treewise.data.envelope import Envelope
+from treewise.data.errors import PolicySpecError
+from treewise.data.trace_schema import TraceShard
+from treewise.data.trace_writer import TraceWriter
+from treewise.policy.registry import parse_policy
+
+ENVELOPE = Envelope(max_depth=4, draft_width=3)
+EXAMPLE = "example-a100-70b"
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(seed=4, num_texts=3, answer_tokens=22)
+
+
+@pytest.fixture(scope="module")
+def dense_folder(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense trace on disk."""
+    folder = tmp_path_factory.mktemp("traces") / "dense"
+    with TraceWriter(folder, manifest("dense", ENVELOPE.widened())) as writer:
+        for text in world.texts:
+            shard = dense(world, text, ENVELOPE.widened())
+            writer.add(shard.rounds, shard.nodes)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live_shards(world: World) -> list[TraceShard]:
+    """What `chain:3` would leave."""
+    setting = dense_trace(world, ENVELOPE, world.texts[:1]).deployment(COST, ENVELOPE)
+    policy = parse_policy("chain:3")
+    policy.bind(setting)
+    return [simulate(world, text, policy, setting)[1] for text in world.texts]
+
+
+def write_live(folder: Path, shards: list[TraceShard]) -> Path:
+    """A live trace of `chain:3` on disk."""
+    with TraceWriter(folder, manifest("live", ENVELOPE, "chain:3")) as writer:
+        for shard in shards:
+            writer.add(shard.rounds, shard.nodes)
+    return folder
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> str:
+    """Standard output of a command that ends with `status`, however Typer leaves."""
+    try:
+        found: object = cli.main(arguments)
+    except SystemExit as leaving:
+        found = leaving.code or 0
+    captured = capsys.readouterr()
+    assert found == status, captured.err
+    return captured.out
+
+
+def checked(name: str, output: str) -> Any:
+    """The JSON of a command, which must fit its schema."""
+    schema = json.loads((ROOT / "treewise" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+    validator = importlib.import_module("jsonschema").Draft202012Validator
+    validator.check_schema(schema)
+    value = json.loads(output)
+    validator(schema).validate(value)
+    return value
+
+
+def test_ab_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policies", "topn:8x2,sources=draft,plain", "--json"]
+    value = checked("ab", run(arguments, capsys))
+    assert value["policies"] == ["topn:8x2,sources=draft", "plain"]
+    assert value["acceptance"] == ["acceptance from trace dense of pair world+law"]
+    assert [(row["policy"], row["task"]) for row in value["rows"]][:3] == [
+        ("topn:8x2,sources=draft", ""), ("plain", ""), ("oracle", ""),
+    ]  # fmt: skip
+    assert {row["prompts"] for row in value["rows"] if row["task"] == "copy"} == {2}
+    assert all(row["speedup"]["low"] is None for row in value["rows"] if row["task"] == "chat")  # one prompt
+
+
+def test_ab_csv_has_a_line_a_row(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policy", "chain:2", "--task", "copy", "--csv"]
+    rows = list(csv.DictReader(io.StringIO(run(arguments, capsys))))
+    assert [(row["policy"], row["task"], row["prompts"]) for row in rows] == [
+        ("chain:2", "", "2"), ("oracle", "", "2"), ("chain:2", "copy", "2"), ("oracle", "copy", "2"),
+    ]  # fmt: skip
+    assert all("unverified" in row["milliseconds"] for row in rows)
+
+
+def test_ab_table_names_both_origins(
+    dense_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    COST.save(tmp_path / "cost.json")
+    costs = ["--cost", EXAMPLE, "--cost", str(tmp_path / "cost.json")]
+    output = run(["ab", str(dense_folder), *costs, "--policies", "chain:2 plain;topn:4x1"], capsys)
+    tables = [line for line in output.splitlines() if line[:1] in "│┃┏┡└"]
+    assert max(len(line) for line in tables) <= 100
+    assert output.count("acceptance from trace dense of pair world+law") == 2
+    assert "milliseconds from profile world" in output
+    assert output.count("oracle (upper bound)") == 2
+    for spec in ("chain:2", "plain", "topn:4x1"):
+        assert spec in output
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"),
+    [
+        ("plain,chain:5", ["plain", "chain:5"]),
+        ("topn:8x2,sources=draft,plain", ["topn:8x2,sources=draft", "plain"]),
+        ("entropy,low_bits=2.0,high_bits=3.0 plain", ["entropy:low_bits=2.0,high_bits=3.0", "plain"]),
+        ("plain; learned:a/b, chain:2", ["plain", "learned:a/b", "chain:2"]),
+        ("", []),
+    ],
+)
+def test_policies_may_be_joined_in_several_ways(text: str, specs: list[str]) -> None:
+    assert split_policies(text) == specs
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policies", "nope"], "policy must be one of"),
+        ([], "policies must be named with --policies or --policy, got none"),
+        (["--policy", "plain", "--json", "--csv"], "output must be --json or --csv, got both"),
+        (["--policy", "chain:6"], "may ask for nodes of depth 6 where the log ends at 4"),
+        (["--policy", "plain", "--task", "poem"], "task must be one of chat, copy, got 'poem'"),
+    ],
+)
+def test_ab_refuses_in_one_line(
+    dense_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert cli.main(["ab", str(dense_folder), "--cost", EXAMPLE, *options]) == cli.EXIT_ERROR
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_empty_part_is_an_error() -> None:
+    with pytest.raises(PolicySpecError, match="joined by commas"):
+        split_policies("plain,,chain:2")
+
+
+def test_tune_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["tune", str(dense_folder), "--cost", EXAMPLE, "--family", "chain", "--task", "chat"]
+    value = checked("tune", run([*arguments, "--json"], capsys))
+    (winner,) = [row for row in value["settings"] if row["is_winner"]]
+    assert winner["speedup"] == max(row["speedup"] for row in value["settings"])
+    assert winner["spec"] in run(arguments, capsys)
+
+
+def test_replay_of_an_own_trace_finds_nothing(
+    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_live(tmp_path / "live", live_shards)
+    value = checked("replay", run(["replay", str(folder), "--json"], capsys))
+    (trace,) = value["traces"]
+    assert (trace["policy"], trace["mismatches"]) == ("chain:3", [])
+    assert trace["rounds"] == trace["compared"] == sum(len(shard.rounds) for shard in live_shards)
+
+
+def test_replay_of_a_changed_trace_fails(
+    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = live_shards[0]
+    kept = np.zeros_like(first.nodes.kept)
+    columns = {item.name: getattr(first.nodes, item.name) for item in fields(first.nodes)}
+    broken = replace(first, nodes=type(first.nodes)(**{**columns, "kept": kept}))
+    folder = write_live(tmp_path / "live", [broken, *live_shards[1:]])
+    value = checked("replay", run(["replay", str(folder), "--json"], capsys, status=1))
+    assert {found["prompt_id"] for found in value["traces"][0]["mismatches"]} == {"prompt-0"}
+    output = run(["replay", str(folder)], capsys, status=1)
+    assert "prompt-0, position" in output and "kept of candidate" in output

@@ -1,0 +1,109 @@
+"""`treewise decode`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.house.layout import ROOT
+from tests.treewise.test_traces_command import fits, run
+from tests.treewise.tiny import DRAFT, leave
+from treewise.cli import _options
+from treewise.texts import Divergence
+
+SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "decode.json").read_text(encoding="utf-8"))
+COST = ("--cost", "example-a100-70b", "--threads", "1")
+
+
+def arguments(tiny: Path, *more: str) -> list[str]:
+    return ["decode", "--target", str(tiny), "--draft", DRAFT, *COST, "--max-new-tokens", "10", *more]
+
+
+@pytest.mark.parametrize("sampled", [(), ("--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--seed", "7")])
+def test_json_follows_its_schema(
+    tiny: Path, prompts: Path, sampled: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--policy", "entropy", "--prompts", str(prompts), "--limit", "3", "--compare-plain", "--json", *sampled)
+    printed = json.loads(run(arguments(tiny, *asked), capsys))
+    assert fits(printed, SCHEMA)
+    assert not fits({**printed, "identical": "perhaps"}, SCHEMA)
+    assert printed["identical"] is True
+    assert [answer["prompt_id"] for answer in printed["answers"]] == ["tiny/0", "tiny/1", "tiny/2"]
+    assert printed["total"]["tokens"] == sum(len(answer["tokens"]) for answer in printed["answers"])
+    assert printed["plain"]["tokens"] == printed["total"]["tokens"]
+
+
+def test_without_comparison_plain_is_null(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(run(arguments(tiny, "--policy", "chain:2", "--prompt", "a b a b", "--json"), capsys))
+    assert fits(printed, SCHEMA)
+    assert printed["plain"] is None
+    assert printed["identical"] is None
+
+
+def test_text_and_figures_fit_a_hundred_columns(
+    tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = run(arguments(tiny, "--policy", "entropy", "--prompts", str(prompts), "--compare-plain"), capsys)
+    assert max(len(line) for line in printed.splitlines()) <= 100
+    for word in (
+        "tiny/9 (chat)",
+        "tokens/s",
+        "nodes per round",
+        "identical to plain decoding",
+        "speed-up",
+        "10 prompts",
+    ):
+        assert word in printed
+    printed = run(arguments(tiny, "--policy", "entropy", "--prompt", "a b a b"), capsys)
+    assert "tokens per round" in printed
+    assert "identical" not in printed
+
+
+def test_a_differing_text_names_its_place(
+    tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treewise.live.first_divergence", lambda *_: Divergence(4, 1, 2, 0.25))
+    assert leave(arguments(tiny, "--policy", "entropy", "--prompt", "a b", "--compare-plain")) == 1
+    assert "differs from plain decoding at token 4: 2 instead of 1, top-2 margin 2.50e-01" in capsys.readouterr().out
+
+
+def test_another_devices_profile_is_told(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(arguments(tiny, "--policy", "plain", "--prompt", "a")) == 0
+    told = capsys.readouterr().err
+    assert "warning: cost profile example-a100-70b is for another deployment: measured on A100" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--policy", "magic", "--prompt", "a"), "policy must be one of"),
+        (("--policy", "plain"), "prompt must be given as one of --prompt and --prompts, got both or neither"),
+        (("--policy", "plain", "--prompts", "nowhere.jsonl"), "path must be an existing prompt file or folder"),
+        (("--policy", "plain", "--prompt", "  "), "prompt must be non-empty text"),
+        (("--policy", "plain", "--prompt", "a" * 9000), "prompt must be shorter than the target's context of 8192"),
+        (("--policy", "plain", "--prompt", "a", "--top-p", "2"), "top_p must be above 0 and at most 1"),
+        (("--policy", "plain", "--prompts", "own:nothing"), "split must be None or one of"),
+    ],
+)
+def test_errors_are_one_line(
+    tiny: Path, more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leave(arguments(tiny, *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_options_defaults_are_the_engines() -> None:
+    from treewise.engine.pair import DEFAULT_DRAFT, DEFAULT_TARGET
+
+    assert (_options.DEFAULT_TARGET, _options.DEFAULT_DRAFT) == (DEFAULT_TARGET, DEFAULT_DRAFT)
+
+
+def test_prompts_are_chosen_by_task_and_limit(prompts: Path) -> None:
+    chosen = _options.prompts_from(str(prompts), ["copy"], 2)
+    assert [prompt.id for prompt in chosen] == ["tiny/0", "tiny/2"]
+    assert len(_options.prompts_from("own:demo")) == 9
+    with pytest.raises(ValueError, match="task must be one of chat, copy, got 'poem'"):
+        _options.prompts_from(str(prompts), ["poem"])

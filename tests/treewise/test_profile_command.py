@@ -1,0 +1,50 @@
+"""`treewise profile`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.house.layout import ROOT
+from tests.treewise.test_traces_command import fits, run
+from tests.treewise.tiny import DRAFT, leave
+from treewise.data.cost import CostProfile
+from treewise.engine.pair import Pair
+from treewise.profiles import stored_path
+
+SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "profile.json").read_text(encoding="utf-8"))
+
+
+def arguments(tiny: Path, *more: str) -> list[str]:
+    return ["profile", "--target", str(tiny), "--draft", DRAFT, "--threads", "1", "--quick", *more]
+
+
+@pytest.mark.usefixtures("home", "quickly")
+def test_json_follows_its_schema_and_is_stored(tiny: Path, pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(run(arguments(tiny, "--json", "--repeats", "4"), capsys))
+    assert fits(printed, SCHEMA)
+    assert not fits({**printed, "profile": {}}, SCHEMA)
+    assert printed["path"] == str(stored_path(pair))
+    stored = CostProfile.load(printed["path"])
+    assert stored == CostProfile.from_json(printed["profile"])
+    assert stored.origin.endswith("median of 4")
+    assert stored.pair == pair.name
+
+
+@pytest.mark.usefixtures("quickly")
+def test_tables_fit_and_another_devices_profile_is_told(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = tmp_path / "cost.json"
+    replace(CostProfile.load("example-a100-70b"), device="another machine").save(out)
+    assert leave(arguments(tiny, "-o", str(out), "--name", "mine")) == 0
+    printed = capsys.readouterr()
+    assert max(len(line) for line in printed.out.splitlines()) <= 100
+    for word in ("mine", "verify, ms by rows", "draft growth, ms by tokens", "rest of a round"):
+        assert word in printed.out
+    assert "measured on another machine, this is" in printed.err
+    assert CostProfile.load(out).name == "mine"

@@ -1,0 +1,76 @@
+"""`treewise train`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.house.layout import ROOT
+from tests.training.worlds import COST, HEAD, VOCAB, World, dense_trace
+from tests.treewise.test_traces_command import fits, run
+from treewise import cli
+from treewise.cli import train as command
+from treewise.data.envelope import Envelope
+from treewise.data.pair import PairDescription
+from treewise.data.trace_writer import TraceWriter
+from treewise.policy.bundle import Bundle
+from treewise.training.match_model import ForestSettings
+
+SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "train.json").read_text(encoding="utf-8"))
+PAIR = PairDescription("world", "a" * 64, "b" * 64, VOCAB, "law", "c" * 64, HEAD)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dense trace and a cost profile."""
+    folder = tmp_path_factory.mktemp("train")
+    envelope = Envelope(max_depth=3, draft_width=2, lookup_width=2, min_path_prior=0.05, min_grow_prior=0.1)
+    trace = dense_trace(World(seed=3, num_texts=4, answer_tokens=40), envelope)
+    with TraceWriter(folder / "dense", replace(trace.manifest, pair=PAIR.to_json())) as writer:
+        for request in trace.requests:
+            part = request.shard.take(sorted(request.rows.values()))  # type: ignore[arg-type]
+            writer.add(part.rounds, part.nodes)
+    COST.save(folder / "cost.json")
+    return folder
+
+
+def arguments(base: Path, out: Path, *more: str) -> list[str]:
+    return ["train", str(base / "dense"), "--cost", str(base / "cost.json"), "-o", str(out), *more]
+
+
+def test_json_follows_its_schema(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(run(arguments(base, tmp_path / "b", "--json", "--trees", "12"), capsys))
+    assert fits(printed, SCHEMA)
+    assert not fits({**printed, "prompts": "four"}, SCHEMA)
+    assert printed["prompts"] == 4
+    assert printed["match_trees"] <= 12
+    assert [item["name"] for item in printed["tuning"]] == ["prune_scale", "growth_scale", "opening_scale"]
+    bundle = Bundle.load(tmp_path / "b")
+    assert bundle.provenance["command"].startswith("treewise train ")
+    assert bundle.provenance["settings"]["match"]["trees"] == 12
+
+
+def test_tables_fit_a_hundred_columns(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = run(arguments(base, tmp_path / "b", "--no-tune", "--stride", "2", "--seed", "5"), capsys)
+    assert max(len(line) for line in printed.splitlines()) <= 100
+    for word in ("held-out prompts", "lookup only", "survival", "share of gain", "times plain decoding", "OnnxScorer"):
+        assert word in printed
+    assert "scales tried" not in printed
+
+
+def test_what_cannot_be_read_is_one_line(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", str(tmp_path), "--cost", str(base / "cost.json"), "-o", str(tmp_path / "b")]) == 2
+    assert "trace must be a folder with a manifest.json" in capsys.readouterr().err
+    assert cli.main(["train", str(base / "dense"), "--cost", "nothing", "-o", str(tmp_path / "b")]) == 2
+    assert "cost must be a profile file or one of" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_default_number_of_trees_is_the_trainers() -> None:
+    assert ForestSettings().trees == command.TREES
