@@ -188,6 +188,6 @@ def read_shard(path: Path) -> list[Answer]:
         raise SchemaVersionError(str(path), version, ANSWER_SCHEMA_VERSION, "delete the shard")
     answers = []
     for row in table.to_pylist():
-        ids = {name: tuple(row.pop(name)) for name in ("prompt_ids", "answer_ids")}
-        answers.append(Answer(**row, **ids))
+        row["prompt_ids"], row["answer_ids"] = tuple(row["prompt_ids"]), tuple(row["answer_ids"])
+        answers.append(Answer(**row))
     return answers

@@ -34,7 +34,7 @@ class _PreallocatedLayer(CacheLayerMixin):
     """A cache layer whose rows share one length; writes in place instead of concatenating at every step."""
 
     def __init__(self, capacity_tokens: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.capacity_tokens = capacity_tokens
         self.length_tokens = 0
 

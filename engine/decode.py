@@ -19,6 +19,7 @@ from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling, entropy_and_margin, target_token
 from treewise.policy.contain import ContainedPolicy
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, RoundContext, TreePolicy
+from treewise.policy.learned import LearnedPolicy
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
@@ -100,6 +101,9 @@ class Engine:
     """Decodes with a pair, a policy and a cost profile; one request at a time.
 
     The committed text is a function of target, prompt and seed alone: the policy decides how fast it comes.
+
+    Raises:
+        BundleError: a learned policy's bundle was trained on another pair, or under a narrower envelope.
     """
 
     def __init__(
@@ -109,6 +113,8 @@ class Engine:
         cost: CostProfile,
         settings: EngineSettings | None = None,
     ) -> None:
+        if isinstance(policy, LearnedPolicy):
+            policy.bundle.check_pair(pair.description)
         self.pair = pair
         self.cost = cost
         self.settings = settings or EngineSettings()
@@ -313,11 +319,7 @@ def collect(steps: Iterator[RoundRecord], engine: Engine, began: float) -> Compl
     growths = calls = fallbacks = suspensions = 0
     draft_ms = verify_ms = policy_ms = 0.0
     finish = ""
-    prefilled = began
-    for number, record in enumerate(steps):
-        if number == 0:
-            # the first round's own time belongs to decoding
-            prefilled = engine.decode_began
+    for record in steps:
         tokens.extend(record.committed)
         accepted.append(int(record.walk.accepted_length[0]))
         nodes.append(record.tree.num_nodes)
@@ -329,7 +331,7 @@ def collect(steps: Iterator[RoundRecord], engine: Engine, began: float) -> Compl
         verify_ms += record.verify_ms
         policy_ms += record.policy_ms
         finish = record.finish
-    ended = time.perf_counter()
+    prefilled, ended = engine.decode_began, time.perf_counter()
     return Completion(
         tokens=tuple(tokens),
         finish=finish,

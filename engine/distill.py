@@ -15,19 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 from transformers import PreTrainedModel
 
 from treewise.data.errors import PairError, require
+from treewise.engine.distill_checkpoint import restore_checkpoint, store_checkpoint
 from treewise.engine.draft_folder import trainable_draft, trained_parameters
 from treewise.engine.draft_model import DraftModel
-from treewise.engine.hub import write_atomically
 from treewise.engine.teacher import Lesson, length_batches, pad_right
 
 LOSS_ROWS = 256  # positions whose logits are held at once; a few megabytes stay in the cache
-AGREEMENT_RANKS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +34,9 @@ class DistillSettings:
     num_layers: int = 2
     head_size: int = 16_384
     epochs: int = 2
-    batch_tokens: int = 2048  # padded tokens in one optimiser step
-    learning_rate: float = 1e-3
-    warmup_steps: int = 40
+    batch_tokens: int = 1024  # padded tokens in one optimiser step
+    learning_rate: float = 3e-3
+    warmup_steps: int = 30
     final_rate_share: float = 0.05  # of the learning rate, at the end of the cosine
     weight_decay: float = 0.01
     gradient_norm: float = 1.0  # clipped to
@@ -57,26 +54,6 @@ class DistillSettings:
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How often the target's greedy token is among the draft's first 1, 2, 4, 8, on text the draft never saw."""
-
-    task: str  # "all" for all of them
-    positions: int
-    top: tuple[float, ...]  # one share per rank of AGREEMENT_RANKS
-    head_coverage: float  # share of positions whose greedy token the cut head can say
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-ready mapping."""
-        tops = {f"top_{rank}": round(share, 4) for rank, share in zip(AGREEMENT_RANKS, self.top, strict=True)}
-        return {
-            "task": self.task,
-            "positions": self.positions,
-            **tops,
-            "head_coverage": round(self.head_coverage, 4),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +111,10 @@ def distill(
     optimiser = torch.optim.AdamW(
         parameters.values(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
     )
-    plan = _plan(lessons, settings)
+    plan = plan_batches(lessons, settings)
     num_steps = len(plan) * settings.epochs
     identity = _identity(settings, lessons, head_token_ids)
-    step = _restore(checkpoint, identity, parameters, optimiser)
+    step = restore_checkpoint(checkpoint, identity, parameters, optimiser)
     starts = _supervised_from(lessons)
     began = saved = time.monotonic()
     draft.model.train()
@@ -153,7 +130,7 @@ def distill(
         step += 1
         report(DistillStep(step, num_steps, loss, time.monotonic() - began))
         if step == num_steps or time.monotonic() - saved >= checkpoint_every_s:
-            _store(checkpoint, identity, step, parameters, optimiser)
+            store_checkpoint(checkpoint, identity, step, parameters, optimiser)
             saved = time.monotonic()
         if step % len(plan) == 0:
             draft.model.eval()
@@ -174,7 +151,8 @@ def rate_share(step: int, num_steps: int, settings: DistillSettings) -> float:
     return settings.final_rate_share + (1 - settings.final_rate_share) * cosine
 
 
-def _plan(lessons: Sequence[Lesson], settings: DistillSettings) -> list[list[int]]:
+def plan_batches(lessons: Sequence[Lesson], settings: DistillSettings) -> list[list[int]]:
+    """Indices of the lessons of each step of one pass, before the pass is shuffled."""
     return length_batches([len(lesson.token_ids) for lesson in lessons], settings.batch_tokens)
 
 
@@ -222,36 +200,6 @@ def _kl_and_gradient(draft: DraftModel, said: torch.Tensor, wanted: torch.Tensor
     return total / len(said), gradient.div_(len(said))
 
 
-@torch.inference_mode()
-def measure_agreement(draft: DraftModel, target: PreTrainedModel, lessons: Sequence[Lesson]) -> list[Agreement]:
-    """Agreement on the answer positions of greedy lessons, over all and by task.
-
-    The target's own greedy token is compared, over its whole vocabulary: one that the cut head lacks is a miss.
-    """
-    head = target.get_output_embeddings()
-    ids = draft.head_token_ids
-    head_ids = torch.arange(draft.head_size) if ids is None else torch.from_numpy(ids.astype(np.int64))
-    hits: dict[str, list[torch.Tensor]] = {}
-    for batch in length_batches([len(lesson.token_ids) for lesson in lessons], 2048):
-        padded = pad_right([lessons[index].token_ids for index in batch]).to(draft.head_weight.device)
-        hidden = draft.model(input_ids=padded, use_cache=False).last_hidden_state
-        for row, index in enumerate(batch):
-            lesson = lessons[index]
-            span = slice(lesson.num_prompt_tokens - 1, len(lesson.token_ids) - 1)
-            greedy = head(lesson.states[span].to(head.weight)).argmax(dim=-1).cpu()
-            ranked = head_ids[draft.head(hidden[row, span]).topk(max(AGREEMENT_RANKS), dim=-1).indices.cpu()]
-            found = ranked == greedy[:, None]
-            top = torch.stack([found[:, :rank].any(dim=-1) for rank in AGREEMENT_RANKS], dim=1)
-            covered = torch.isin(greedy, head_ids)[:, None]
-            hits.setdefault(lesson.task, []).append(torch.cat([top, covered], dim=1).double())
-    grouped = {task: torch.cat(rows) for task, rows in sorted(hits.items())}
-    grouped = {"all": torch.cat(list(grouped.values())), **grouped} if grouped else {}
-    return [
-        Agreement(task, len(rows), tuple(rows[:, :-1].mean(dim=0).tolist()), float(rows[:, -1].mean()))
-        for task, rows in grouped.items()
-    ]
-
-
 def lessons_sha256(lessons: Sequence[Lesson]) -> str:
     """Hash of the texts that a draft learns from."""
     digest = hashlib.sha256()
@@ -264,38 +212,3 @@ def lessons_sha256(lessons: Sequence[Lesson]) -> str:
 def _identity(settings: DistillSettings, lessons: Sequence[Lesson], head_token_ids: NDArray[np.int32]) -> str:
     head = hashlib.sha256(head_token_ids.tobytes()).hexdigest()
     return json.dumps([settings.to_json(), lessons_sha256(lessons), head], sort_keys=True)
-
-
-def _store(
-    path: Path, identity: str, step: int, parameters: dict[str, nn.Parameter], optimiser: torch.optim.Optimizer
-) -> None:
-    tensors: dict[str, torch.Tensor] = {}
-    for name, parameter in parameters.items():
-        state = optimiser.state[parameter]
-        tensors[f"value/{name}"] = parameter.detach().cpu().contiguous()
-        tensors[f"first/{name}"] = state["exp_avg"].cpu().contiguous()
-        tensors[f"second/{name}"] = state["exp_avg_sq"].cpu().contiguous()
-    write_atomically(path, save(tensors, metadata={"identity": identity, "step": str(step)}))
-
-
-@torch.no_grad()
-def _restore(path: Path, identity: str, parameters: dict[str, nn.Parameter], optimiser: torch.optim.Optimizer) -> int:
-    """Load a checkpoint of the same run; returns the step to go on from, 0 when there is none."""
-    if not path.is_file():
-        return 0
-    try:
-        with safe_open(path, framework="pt") as stored:
-            metadata = stored.metadata() or {}
-            if metadata.get("identity") != identity:
-                return 0
-            step = int(metadata["step"])
-            for name, parameter in parameters.items():
-                parameter.copy_(stored.get_tensor(f"value/{name}"))
-                optimiser.state[parameter] = {
-                    "step": torch.tensor(float(step)),
-                    "exp_avg": stored.get_tensor(f"first/{name}").to(parameter.device),
-                    "exp_avg_sq": stored.get_tensor(f"second/{name}").to(parameter.device),
-                }
-    except (OSError, SafetensorError) as error:
-        raise PairError(f"checkpoint {path} cannot be read ({error}); delete it to start anew") from error
-    return step

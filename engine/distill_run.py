@@ -1,4 +1,4 @@
-"""A whole distillation: collect lessons, choose the head, train, store the draft with where it came from."""
+"""From lessons to a stored draft: choose the head, train, measure agreement, keep where it came from."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ import torch
 
 from treewise.data.errors import PairError
 from treewise.data.prompt_set import Prompt, prompts_sha256
+from treewise.engine.agreement import Agreement, measure_agreement
 from treewise.engine.answers import AnswerSettings
 from treewise.engine.distill import (
-    Agreement,
     DistillSettings,
     DistillStep,
     distill,
     frequent_tokens,
     lessons_sha256,
-    measure_agreement,
+    plan_batches,
     split_lessons,
 )
 from treewise.engine.draft_folder import DraftDescription, load_draft, save_draft
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.hub import cache_home
-from treewise.engine.lessons import LessonProgress, collect_lessons
-from treewise.engine.pair import Pair
+from treewise.engine.pair import DEFAULT_TARGET, Pair
 from treewise.engine.teacher import Lesson
 
 SMOLLM2_NOTICE = "modified from SmolLM2-135M-Instruct (Q4_1, dequantised), Apache-2.0"
@@ -53,36 +52,9 @@ def default_work_folder(target: str) -> Path:
     return cache_home() / "distill" / re.sub(r"[^A-Za-z0-9._-]+", "--", target).strip("-.")
 
 
-def run_distillation(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    answers: AnswerSettings,
-    training: DistillSettings,
-    out: Path,
-    *,
-    work: Path | None = None,
-    num_workers: int = 1,
-    command: str = "",
-    tell: Callable[[str], None] = lambda word: None,
-    after_epoch: Callable[[int, list[Agreement]], None] = lambda epoch, agreement: None,
-) -> DistillReport:
-    """Distil a draft for the pair's target into `out`; every stage goes on from what `work` already holds.
-
-    Args:
-        prompts: what the target answers; a share of them is held out for the reported agreement.
-        command: kept in the draft's provenance.
-        tell: told a word after every batch and step.
-        after_epoch: told the agreement on held-out prompts after every pass over the lessons.
-    """
-    place = work or default_work_folder(pair.description.target)
-
-    def collected(progress: LessonProgress) -> None:
-        tell(f"{progress.stage}: {progress.num_tokens:,} tokens")
-
-    lessons = collect_lessons(pair, prompts, place / "answers", answers, num_workers=num_workers, report=collected)
-    return train_draft(
-        pair, lessons, prompts, answers, training, out, work=place, command=command, tell=tell, after_epoch=after_epoch
-    )
+def planned_steps(lessons: Sequence[Lesson], training: DistillSettings) -> int:
+    """How many optimiser steps `train_draft` takes when it starts anew."""
+    return training.epochs * len(plan_batches(split_lessons(lessons, training)[0], training))
 
 
 def train_draft(
@@ -98,7 +70,18 @@ def train_draft(
     tell: Callable[[str], None] = lambda word: None,
     after_epoch: Callable[[int, list[Agreement]], None] = lambda epoch, agreement: None,
 ) -> DistillReport:
-    """The second half of `run_distillation`: train on ready lessons and store the draft."""
+    """Train a draft of the pair's target on ready lessons, and store it in `out` with where it came from.
+
+    Args:
+        lessons: from `collect_lessons`, made of `prompts` under `answers`; a share of the prompts is held out.
+        work: where the checkpoint lies; a stopped training goes on from it.
+        command: kept in the draft's provenance.
+        tell: told a word after every step.
+        after_epoch: told the agreement on held-out prompts after every pass over the lessons.
+
+    Raises:
+        PairError: too few prompts to hold some out, or answers without tokens.
+    """
     kept, held_out = split_lessons(lessons, training)
     exam = [lesson for lesson in held_out if lesson.temperature == 0] or held_out
     if not sum(lesson.num_answer_tokens for lesson in exam):
@@ -127,7 +110,7 @@ def train_draft(
     )
     identity = pair.description
     provenance = {
-        "notice": SMOLLM2_NOTICE if identity.target == "smollm2-135m" else f"modified from {identity.target}",
+        "notice": SMOLLM2_NOTICE if identity.target == DEFAULT_TARGET else f"modified from {identity.target}",
         "command": command,
         "prompts_sha256": prompts_sha256(prompts),
         "lessons_sha256": lessons_sha256(kept),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -138,9 +139,10 @@ def load_model(source: str, *, name: str, dtype: torch.dtype, device: torch.devi
         raise PairError(f"model {name!r} cannot be loaded: {error}") from error
     check_rollback(model, name)
     decoder_of(model)
-    loaded: PreTrainedModel = model.to(device).eval()
-    loaded.requires_grad_(False)
-    return loaded
+    nn.Module.to(model, device)  # in place; transformers' own `to` is the same behind a wrapper without types
+    model.eval()
+    model.requires_grad_(False)
+    return model
 
 
 def load_tokenizer(source: str, *, name: str) -> Any:

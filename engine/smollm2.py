@@ -124,7 +124,7 @@ def _dequantise(gguf: Path, building: Path) -> None:
     loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     # transformers refuses to save what it loaded from a GGUF: the same weights go into a model without that mark.
     config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k not in CONFIG_MARKS})
-    model = type(loaded)(config).to(torch.float32)
+    model = type(loaded)(config)
     model.load_state_dict(loaded.state_dict())
     model.save_pretrained(building)
     tokenizer = AutoTokenizer.from_pretrained(**source)

@@ -22,7 +22,7 @@ def pre_tokenizer_named(name: str) -> PreTokenizer:
     match name:
         case "smollm":  # every digit on its own, then GPT-2's byte-level split
             parts = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, trim_offsets=True)]
-            restored: PreTokenizer = Sequence(parts)  # type: ignore[assignment]
+            restored: PreTokenizer = Sequence(parts)
             return restored
         case "gpt-2":
             plain: PreTokenizer = ByteLevel(add_prefix_space=False, trim_offsets=True)

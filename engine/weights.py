@@ -14,5 +14,5 @@ def weights_sha256(model: nn.Module) -> str:
     for name, parameter in sorted(model.named_parameters()):
         tensor = parameter.detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(memoryview(tensor.view(torch.uint8).numpy()).cast("B") if tensor.numel() else b"")
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

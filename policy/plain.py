@@ -22,6 +22,11 @@ class PlainPolicy(RulePolicy[PlainSettings]):
     settings_type = PlainSettings
 
     @property
+    def call_ms(self) -> float:
+        """Nothing: its answers are known before the question, and a loop without policies decodes the same way."""
+        return 0.0
+
+    @property
     def reach(self) -> Reach:
         """Only the root."""
         return Reach(0, 0)

@@ -17,7 +17,7 @@ from treewise.engine.dense import KnownText, grow_dense
 from treewise.engine.pair import Pair
 from treewise.engine.record import LiveRecorder, record_rounds
 from treewise.engine.sampling import Sampling
-from treewise.policy.hook import TreePolicy
+from treewise.policy.hook import BoolArray, Expansion, ForestView, Level, RequestInfo, TreePolicy
 from treewise.policy.outcome import Walk
 from treewise.policy.registry import parse_policy
 from treewise.policy.round import RoundTree
@@ -76,6 +76,7 @@ def decode_live(
     sampling: Sampling,
     folder: Path,
     tokens_included: bool = True,
+    may_fail: bool = False,
 ) -> tuple[list[Decided], list[KnownText], list[RoundRecord]]:
     """Decode, writing a live trace. Returns decisions, the texts that came out, and the last request's last round."""
     engine = Engine(pair, policy, example_cost(), lax_settings())
@@ -87,7 +88,7 @@ def decode_live(
             recorder = LiveRecorder(f"p{number}", "chat", len(prompt), sampling.temperature, sampling.seed)
             text: list[int] = []
             for record in record_rounds(engine.rounds(prompt, LIMIT, sampling), recorder):
-                assert not record.fallback
+                assert may_fail or not (record.fallback or record.suspended)
                 decisions.append(decided(int(record.context.position[0]), record.tree, record.walk))
                 text.extend(record.committed)
                 last = [record]
@@ -164,3 +165,55 @@ def test_replay_follows_a_text_that_an_end_token_cuts(draft: Draft, tmp_path: Pa
             assert {text.finish for text in cut} == {"eos"}
             assert replay_live(open_trace(folder / "live"), parse_policy(spec), example_cost()).mismatches == ()
             assert replayed(write_dense(pair, cut, Sampling(), folder / "dense"), parse_policy(spec)) == live
+
+
+class Fails(RandomPolicy):
+    """Goes wrong in every third round, at the place named; or at the start of the second request."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(4)
+        self.place = place
+        self.rounds = self.requests = 0
+
+    def begin(self, request: RequestInfo) -> None:
+        super().begin(request)
+        self.rounds = 0
+        self.requests += 1
+        if self.place == "begin" and self.requests == 2:
+            raise ValueError("not this one")
+
+    def expand(self, level: Level) -> Expansion:
+        self.rounds += level.index == 0
+        if self.place == "expand" and self.rounds % 3 == 0 and level.index == 1:
+            raise ValueError("not here")
+        return super().expand(level)
+
+    def select(self, forest: ForestView) -> BoolArray:
+        if self.place == "select" and self.rounds % 3 == 0:
+            raise ValueError("not these")
+        return super().select(forest)
+
+
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
+@pytest.mark.parametrize("place", ["expand", "select", "begin"])
+def test_replay_falls_back_and_obeys_suspensions_where_the_engine_did(place: str, tmp_path: Path) -> None:
+    pair = tiny_pair("other", seed=8)
+    prompts = prompts_of(3)
+    live, texts, _ = decode_live(pair, Fails(place), prompts, Sampling(), tmp_path / "live", may_fail=True)
+    rounds = open_trace(tmp_path / "live").requests[0].shard.rounds
+    assert (rounds.suspended if place == "begin" else rounds.fallback).any()
+    assert replay_live(open_trace(tmp_path / "live"), Fails(place), example_cost()).mismatches == ()
+    assert replayed(open_trace(tmp_path / "live"), Fails(place)) == live
+    if place != "begin":  # a dense trace knows of no suspension, and a failing `begin` suspends in replay as well
+        assert replayed(write_dense(pair, texts, Sampling(), tmp_path / "dense"), Fails(place)) == live
+
+
+def test_replay_equals_live_at_the_end_of_the_context(tmp_path: Path) -> None:
+    pair = tiny_pair("pruned", context=24)
+    prompts = [[3, 7, 1, 9] * 4, [5] * 22]
+    for spec in ("topn:10x3", "static:2x4"):
+        folder = tmp_path / spec.partition(":")[0]
+        live, texts, _ = decode_live(pair, parse_policy(spec), prompts, Sampling(), folder / "live")
+        assert [len(text.completion) for text in texts] == [8, 2]
+        assert replayed(open_trace(folder / "live"), parse_policy(spec)) == live
+        assert replayed(write_dense(pair, texts, Sampling(), folder / "dense"), parse_policy(spec)) == live

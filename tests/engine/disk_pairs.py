@@ -49,8 +49,8 @@ def write_tokenizer(folder: Path, *, swap: bool = False, template: str | None = 
         tokens[-2:] = tokens[:-3:-1]
     model = models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=[])
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=SPECIAL[0], eos_token=SPECIAL[1], pad_token=SPECIAL[1]
     )

@@ -70,7 +70,7 @@ def test_live_and_dense_collections_hold_the_plain_text(settings: CollectSetting
     assert (live.kind, live.policy, live.envelope) == ("live", "topn:8x2", NARROW)
     assert (dense.kind, dense.policy, dense.envelope) == ("dense", None, NARROW.widened())
     assert live.temperature == dense.temperature == settings.temperature
-    assert live.input_hashes == dense.input_hashes and live.pair == pair.description.to_json()
+    assert live.input_hashes["prompts"] == dense.input_hashes["prompts"] and live.pair == pair.description.to_json()
 
 
 def test_a_collection_goes_on_where_it_stopped(tmp_path: Path) -> None:

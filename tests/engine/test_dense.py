@@ -148,8 +148,6 @@ def test_the_context_limits_what_remains() -> None:
         ((1,), (1, 2, 3), 2, ParameterError, "completion must be at most 2 tokens, got 3"),
     ],
 )
-def test_texts_that_are_none(
-    prompt: Path, completion: Path, limit: int, error: type[Exception], message: str
-) -> None:
+def test_texts_that_are_none(prompt: Path, completion: Path, limit: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         KnownText("p", "chat", prompt, completion, limit, "length")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +14,17 @@ from tests.engine.disk_pairs import write_model
 from treewise.data.errors import PairError, ParameterError, SchemaVersionError, ShardError
 from treewise.data.prompt_set import Prompt
 from treewise.engine import answers as answers_module
+from treewise.engine.agreement import measure_agreement
 from treewise.engine.answers import AnswerSettings, answer_shards, make_answers, read_answers
 from treewise.engine.distill import (
     DistillSettings,
     DistillStep,
     distill,
     frequent_tokens,
-    measure_agreement,
     rate_share,
     split_lessons,
 )
-from treewise.engine.distill_run import always_said, default_work_folder, run_distillation
+from treewise.engine.distill_run import always_said, default_work_folder, planned_steps, train_draft
 from treewise.engine.draft_folder import read_description, trainable_draft, trained_parameters
 from treewise.engine.lessons import LessonProgress, collect_lessons, planned_answers
 from treewise.engine.pair import Pair, load_pair
@@ -78,7 +79,7 @@ def test_a_killed_collection_loses_at_most_a_batch(pair: Pair, tmp_path: Path) -
     batches = planned_answers(pair, PROMPTS, ANSWERS)
     running = make_answers(pair.target, batches, tmp_path, ANSWERS, eos_ids=pair.eos_token_ids)
     first = next(running)
-    running.close()
+    del running
     assert {answer.key for answer in read_answers(tmp_path)} == {answer.key for answer in first}
     reports: list[LessonProgress] = []
     lessons = collect_lessons(pair, PROMPTS, tmp_path, ANSWERS, report=reports.append)
@@ -209,11 +210,12 @@ def test_a_damaged_checkpoint_is_refused(pair: Pair, lessons: list[Lesson], tmp_
         distill(pair.target, lessons, head_ids(lessons, pair), TRAINING, tmp_path / "d")
 
 
-def test_a_whole_run_ends_in_a_draft_that_loads(pair: Pair, tmp_path: Path) -> None:
+def test_a_whole_run_ends_in_a_draft_that_loads(pair: Pair, lessons: list[Lesson], tmp_path: Path) -> None:
     words: list[str] = []
     epochs: list[int] = []
-    report = run_distillation(
+    report = train_draft(
         pair,
+        lessons,
         PROMPTS,
         ANSWERS,
         TRAINING,
@@ -224,8 +226,8 @@ def test_a_whole_run_ends_in_a_draft_that_loads(pair: Pair, tmp_path: Path) -> N
         after_epoch=lambda epoch, agreement: epochs.append(epoch),
     )
     assert epochs == [1, 2]
-    assert any(word.startswith("answers: ") for word in words)
-    assert any(word.startswith("step 1/") for word in words)
+    assert len(words) == planned_steps(lessons, TRAINING)
+    assert words[0].startswith(f"step 1/{len(words)}, loss ")
     provenance = read_description(tmp_path / "draft").provenance
     assert provenance["command"] == "treewise distill"
     assert provenance["lessons"] == 16
@@ -265,8 +267,6 @@ def test_work_folders_are_named_by_the_target(tmp_path: Path, monkeypatch: pytes
         (AnswerSettings, "temperature_low", 2.0, "temperature_low must be > 0 and <= temperature_high, got 2.0"),
     ],
 )
-def test_settings_break_by_name(
-    kind: type[DistillSettings] | type[AnswerSettings], field: str, value: float, message: str
-) -> None:
+def test_settings_break_by_name(kind: Callable[..., object], field: str, value: float, message: str) -> None:
     with pytest.raises(ParameterError, match=message.replace("(", r"\(")):
         kind(**{field: value})

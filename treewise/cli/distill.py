@@ -11,7 +11,7 @@ from treewise.cli._options import DEFAULT_TARGET, AsJson, MaxNewTokens, Target, 
 from treewise.cli._show import console, figures_table, note, percent, print_json, progress
 
 if TYPE_CHECKING:
-    from treewise.engine.distill import Agreement
+    from treewise.engine.agreement import Agreement
 
 SCHEMA_VERSION = 1
 
@@ -32,7 +32,7 @@ def distill(
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that make answers.")] = 1,
     layers: Annotated[int, typer.Option("--layers", min=1, help="The target's first layers to start from.")] = 2,
     head_size: Annotated[int, typer.Option("--head-size", min=1, help="Tokens the draft can say.")] = 16_384,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the answers.")] = 4,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the answers.")] = 2,
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")] = 3e-3,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of sampling and of the order of batches.")] = 0,
     work: Annotated[
@@ -44,7 +44,8 @@ def distill(
     """Distil a draft. Answers, states and checkpoints are kept, and a killed run goes on where it stopped."""
     from treewise.engine.answers import AnswerSettings
     from treewise.engine.distill import DistillSettings
-    from treewise.engine.distill_run import DistillReport, run_distillation
+    from treewise.engine.distill_run import default_work_folder, planned_steps, train_draft
+    from treewise.engine.lessons import LessonProgress, collect_lessons, planned_answers
 
     answers = AnswerSettings(num_samples=samples, max_new_tokens=max_new_tokens, batch_rows=batch_rows, seed=seed)
     training = DistillSettings(
@@ -52,19 +53,27 @@ def distill(
     )
     pair = open_pair(target, "none", threads)
     chosen = prompts_from(prompts, limit=limit)
+    place = work or default_work_folder(target)
+    # Every batch is reported twice: its answers, then the target's states on them.
+    with progress("the target answers", total=2 * len(planned_answers(pair, chosen, answers))) as advance:
+
+        def stored(step: LessonProgress) -> None:
+            advance(f"{step.stage}, {step.num_tokens:,} tokens")
+
+        lessons = collect_lessons(pair, chosen, place / "answers", answers, num_workers=workers, report=stored)
 
     def after_epoch(epoch: int, agreement: "list[Agreement]") -> None:
         note(f"epoch {epoch}: " + ", ".join(f"top-{rank} {percent(share)}" for rank, share in _tops(agreement[0])))
 
-    with progress("distil") as advance:
-        report: DistillReport = run_distillation(
+    with progress("training", total=planned_steps(lessons, training)) as advance:
+        report = train_draft(
             pair,
+            lessons,
             chosen,
             answers,
             training,
             out,
-            work=work,
-            num_workers=workers,
+            work=place,
             command="treewise " + shlex.join(sys.argv[1:]),
             tell=advance,
             after_epoch=after_epoch,
@@ -84,6 +93,6 @@ def distill(
 
 
 def _tops(row: "Agreement") -> "list[tuple[Any, float]]":
-    from treewise.engine.distill import AGREEMENT_RANKS
+    from treewise.engine.agreement import AGREEMENT_RANKS
 
     return list(zip(AGREEMENT_RANKS, row.top, strict=True))
