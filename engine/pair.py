@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from treewise.data.errors import CacheRollbackError, PairError, ParameterError
 from treewise.data.pair import PairDescription
 from treewise.engine import smollm2
 from treewise.engine.draft_folder import is_draft_folder, load_draft
 from treewise.engine.draft_model import DraftModel, decoder_of, draft_from_model, parse_layer_range, prune_layers
+from treewise.engine.quiet import no_progress_bars
 from treewise.engine.tokenizer import check_token_maps, encode_text, tokenizer_sha256
 from treewise.engine.weights import weights_sha256
 
@@ -133,7 +131,7 @@ def load_model(source: str, *, name: str, dtype: torch.dtype, device: torch.devi
         CacheRollbackError: its cache cannot be cut back.
     """
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError) as error:
         raise PairError(f"model {name!r} cannot be loaded: {error}") from error
@@ -214,15 +212,3 @@ def _load_draft(
         num_tokens=max(token_map.values()) + 1,
         target_vocab_size=int(model.get_output_embeddings().weight.shape[0]),
     )
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    # A load takes a second; transformers' bars would land in the middle of this command line's own.
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()

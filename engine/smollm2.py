@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ import torch
 
 from treewise.data.errors import ChecksumError, PairError
 from treewise.engine.hub import MANIFEST_NAME, atomic_folder, cache_home, file_sha256, read_manifest, write_manifest
+from treewise.engine.quiet import no_progress_bars
 from treewise.engine.tokenizer import backend_tokenizer, pre_tokenizer_named, tokenizer_sha256
 from treewise.engine.weights import weights_sha256
 
@@ -78,7 +81,7 @@ def pull(report: Report = lambda line: None, *, force: bool = False, verify: boo
     with tempfile.TemporaryDirectory(prefix="treewise-pull-") as scratch:
         gguf = _obtain_gguf(Path(scratch), report)
         report("dequantising to float32")
-        with atomic_folder(folder()) as building:
+        with atomic_folder(folder()) as building, no_progress_bars():
             _dequantise(gguf, building)
     return folder()
 
@@ -121,7 +124,8 @@ def _dequantise(gguf: Path, building: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    with contextlib.redirect_stderr(io.StringIO()):  # the conversion draws a bar that no switch turns off
+        loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     # transformers refuses to save what it loaded from a GGUF: the same weights go into a model without that mark.
     config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k not in CONFIG_MARKS})
     model = type(loaded)(config)

@@ -23,7 +23,7 @@ from treewise.training.contest import WatchedDeployment
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.oracle import oracle_run
 from treewise.training.replay import replay
-from treewise.training.replay_result import modelled_ms, plain_ms
+from treewise.training.replay_result import call_ms_of, modelled_ms, plain_ms
 from treewise.training.tune import GRIDS, tune
 
 ENVELOPE = Envelope(max_depth=5, draft_width=4)
@@ -53,8 +53,9 @@ def test_figures_are_those_of_a_replay(trace: LoggedTrace, report: AbReport, cos
     profile = COST if cost is COST else EXAMPLE
     row = report.select(profile.name)[place]
     setting = trace.deployment(profile)
-    result = replay(parse_policy(SPECS[place]), trace.requests, setting)
-    ms = modelled_ms(result, setting, profile.policy_ms).sum()
+    policy = parse_policy(SPECS[place])
+    result = replay(policy, trace.requests, setting)
+    ms = modelled_ms(result, setting, call_ms_of(policy, profile)).sum()
     tokens = sum(request.num_tokens for request in trace.requests)
     assert (row.policy, row.rounds, row.tokens, row.prompts) == (SPECS[place], len(result), tokens, 4)
     assert row.ms == pytest.approx(ms)
