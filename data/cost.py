@@ -87,6 +87,11 @@ class CostProfile:
     versions: dict[str, str] = field(default_factory=dict)
     spread: dict[str, float] = field(default_factory=dict)  # relative interquartile range by measured part
 
+    def __post_init__(self) -> None:
+        for name in ("policy_ms", "round_ms"):
+            value = getattr(self, name)
+            require(isinstance(value, int | float) and 0.0 <= value < float("inf"), name, "finite and >= 0", value)
+
     def verify_ms(self, rows: ArrayLike, capacity: int = 0) -> Float64Array:
         """Milliseconds of verify passes of `rows` [n] rows (root included)."""
         return self.verify.at(rows, capacity)
@@ -133,9 +138,9 @@ class CostProfile:
                     tuple(int(c) for c in part["capacities"]),
                     tuple(tuple(float(v) for v in row) for row in part["ms"]),
                 )
+            return cls(**settings)
         except (KeyError, TypeError, ValueError) as error:
-            raise CostProfileError(f"cost profile must hold two grids of numbers: {error}") from error
-        return cls(**settings)
+            raise CostProfileError(f"cost profile must hold two grids of numbers and its prices: {error}") from error
 
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from treewise.data.errors import ParameterError, require
 
+SLACK = 0.9  # a covering log is grown this much below the prior bounds it stands for, so that float noise stays covered
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -34,8 +36,8 @@ class Envelope:
             self.min_grow_prior,
         )
 
-    def widened(self, factor: float = 0.9) -> Envelope:
-        """The same envelope with its prior bounds scaled by `factor` < 1: what a covering log is grown to."""
+    def widened(self, factor: float = SLACK) -> Envelope:
+        """The same envelope with its prior bounds scaled by `factor`: what a covering log is grown to."""
         return replace(self, min_path_prior=self.min_path_prior * factor, min_grow_prior=self.min_grow_prior * factor)
 
     def covers(self, other: Envelope) -> list[str]:

@@ -25,6 +25,7 @@ from treewise.engine.dense import KnownText, grow_dense
 from treewise.engine.pair import Pair, encode_prompt
 from treewise.engine.record import LiveRecorder, record_rounds
 from treewise.engine.sampling import Sampling
+from treewise.policy.learned import LearnedPolicy
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.registry import parse_policy
 
@@ -98,11 +99,15 @@ def collect_live(
     progressed: Progressed | None = None,
 ) -> int:
     """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there."""
-    engine = Engine(pair, parse_policy(policy_spec), cost, engine_settings)
+    policy = parse_policy(policy_spec)
+    engine = Engine(pair, policy, cost, engine_settings)
     envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
     manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
     # A policy that reads prices repeats its decisions under the same prices only.
-    manifest = replace(manifest, input_hashes={**manifest.input_hashes, "cost": cost.sha256})
+    hashes = {**manifest.input_hashes, "cost": cost.sha256}
+    if isinstance(policy, LearnedPolicy):  # its spec names a folder, which may hold another bundle tomorrow
+        hashes["bundle"] = policy.bundle.sha256
+    manifest = replace(manifest, input_hashes=hashes)
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for prompt in prompts:

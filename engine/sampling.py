@@ -24,7 +24,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.temperature >= 0.0, "temperature", ">= 0", self.temperature)
+        require(0.0 <= self.temperature < float("inf"), "temperature", "finite and >= 0", self.temperature)
         require(self.top_k >= 0, "top_k", ">= 0 (0: every token)", self.top_k)
         require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         require(0 <= self.seed < 2**63, "seed", "between 0 and 2**63 - 1", self.seed)

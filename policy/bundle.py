@@ -66,8 +66,7 @@ class Bundle:
         Raises `BundleError` where the folder exists and is neither empty nor a bundle.
         """
         target = Path(folder)
-        if target.exists() and not (target / INDEX).is_file() and (not target.is_dir() or any(target.iterdir())):
-            raise BundleError(f"folder must be new, empty or a bundle, got {str(target)!r}")
+        check_writable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
@@ -77,9 +76,15 @@ class Bundle:
             for name, content in contents.items():
                 _write(new / name, content)
             _write(new / INDEX, (json.dumps(self._index(contents), indent=1) + "\n").encode("utf-8"))
+            old = stage / "old"
             if target.exists():
-                target.rename(stage / "old")
-            new.rename(target)
+                target.rename(old)
+            try:
+                new.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
         finally:
             shutil.rmtree(stage)
         return target
@@ -120,6 +125,13 @@ class Bundle:
             )
         except (ParameterError, TypeError, ValueError) as error:
             raise BundleError(f"{base / INDEX} must describe a bundle: {error}") from error
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all that decides its answers, in hex; provenance and report aside."""
+        index = self._index(self._contents())
+        decides = {name: part for name, part in index.items() if name not in ("provenance", "report")}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode("utf-8")).hexdigest()
 
     def check_pair(self, pair: PairDescription) -> None:
         """Raises `BundleError` where `pair` is not the pair that the bundle was trained on, naming what differs."""
@@ -163,6 +175,12 @@ class Bundle:
             "report": self.report,
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
         }
+
+
+def check_writable(folder: Path) -> None:
+    """Raises `BundleError` where `folder` exists and is neither empty nor a bundle."""
+    if folder.exists() and not (folder / INDEX).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BundleError(f"folder must be new, empty or a bundle, got {str(folder)!r}")
 
 
 def check_features(what: str, found: Sequence[str], expected: Sequence[str]) -> None:

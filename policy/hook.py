@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.errors import require
 from treewise.data.suffix import Continuations as Continuations
 
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -82,6 +83,11 @@ class Deployment:
     sources: int  # bits of the sources that exist here
     vocab_size: int
     row_buckets: tuple[int, ...] = ()  # verify passes are padded up to the next of these rows; empty: no padding
+
+    def __post_init__(self) -> None:
+        buckets = self.row_buckets
+        rises = all(low < high for low, high in zip((0, *buckets), buckets, strict=False))
+        require(rises, "row_buckets", "ascending and above 0", buckets)
 
     def padded_rows(self, rows: int) -> int:
         """Rows that a verify pass of `rows` rows (root included) runs with."""
@@ -148,7 +154,7 @@ class Nodes:
     lookup_rank: Float32Array  # [rows] 0 for the most frequent continuation
     may_grow: UInt8Array  # [rows] source bits that the envelope allows here
     level: Int32Array  # [rows] the level that offered the row
-    admitted: BoolArray  # [rows] final once its level was answered
+    admitted: BoolArray  # [rows] in the tree; a descendant that is admitted later forces its ancestors in
     grown: UInt8Array  # [rows] source bits asked for below the row
     drafted: BoolArray  # [rows] the draft ran on the row (asked for, or as a missing ancestor)
 

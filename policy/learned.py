@@ -91,7 +91,7 @@ class _Scores:
         self.prices: list[Prices] = []  # [requests]
 
     def stale(self, forest: Nodes) -> IndexArray:
-        """Rows that are new, or whose own or ancestors' signals were filled in since they were scored."""
+        """Rows that are new, or whose own, parent's or path's signals have changed since they were scored."""
         more = len(forest.parent) - len(self.match)
         if more:
             self.match = np.concatenate([self.match, np.zeros(more)])
@@ -99,7 +99,9 @@ class _Scores:
             self.drafted = np.concatenate([self.drafted, np.zeros(more, dtype=np.bool_)])
             self.path_prior = np.concatenate([self.path_prior, np.full(more, -1.0, dtype=np.float32)])
         drafted = forest.drafted[forest.parent] & (forest.parent >= 0)
-        changed = (drafted != self.drafted) | (forest.path_prior != self.path_prior)
+        filled = drafted != self.drafted
+        # A parent's own signals are features too, and they can be filled in without moving any prior.
+        changed = filled | filled[np.maximum(forest.parent, 0)] | (forest.path_prior != self.path_prior)
         self.drafted = drafted
         self.path_prior = forest.path_prior.copy()
         return np.flatnonzero(changed)
@@ -307,7 +309,7 @@ class LearnedPolicy:
 
     def _prices(self, context: RoundContext, request: int) -> Prices:
         cost = self._bound.cost
-        capacity = int(context.position[request]) + 1
+        capacity = int(context.position[request])
         rate = max(self.rate(int(context.request_id[request])), 1.0 / max(cost.plain_ms(capacity), 1e-9))
         return Prices(rate, self._curves(capacity, PRICED_NODES), self.call_ms)
 

@@ -37,9 +37,11 @@ Float64Array = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 PLANNED_LEVELS = 6  # levels that a growth decision looks ahead
 PLANNED_GROWTHS = 32  # candidates of one level that it weighs
-PLANNED_ROWS = 96  # rows that a plan may add
+PLANNED_ROWS = 48  # rows that a plan may add
+PRICED_ROWS = 64  # rows with the most survival that a plan weighs them against
 PRICED_NODES = 192  # every verify curve reaches at least so far
 CHEAP_NODES = 64  # the cheapest row is sought among so many
+_SHIFTED = np.arange(PLANNED_ROWS + 1)[:, None] + np.arange(PRICED_ROWS + 1)  # sizes of kept set plus added rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,9 @@ def keep_rows(survival: Float64Array, rows: IndexArray, prices: Prices, scale: f
 
 def row_prices(survival: Float64Array, prices: Prices, scale: float = 1.0) -> Float64Array:
     """Tokens that 0, 1, .. `PLANNED_ROWS` more rows take from the best kept set of rows with `survival` [rows]."""
-    totals = np.zeros(len(survival) + 1)
-    np.cumsum(-np.sort(-survival), out=totals[1:])
-    curve = prices.curves.verify[: len(totals) + PLANNED_ROWS]
-    shifted = np.lib.stride_tricks.sliding_window_view(curve, len(totals))
+    totals = np.zeros(min(len(survival), PRICED_ROWS) + 1)
+    np.cumsum(-np.sort(-survival)[:PRICED_ROWS], out=totals[1:])
+    shifted = prices.curves.verify[_SHIFTED[:, : len(totals)]]
     best = (totals - prices.rate * scale * shifted).max(axis=1)
     return np.asarray(best[0] - best)
 

@@ -18,7 +18,7 @@ from treewise.data.envelope import Envelope
 from treewise.data.errors import BundleError, ParameterError, TraceError
 from treewise.data.pair import PairDescription
 from treewise.data.trace_reader import TraceReader
-from treewise.policy.bundle import INDEX, Bundle, Model
+from treewise.policy.bundle import Bundle, Model, check_writable
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
 from treewise.policy.hook import BoolArray, Expansion, Float32Array, ForestView, Level
 from treewise.policy.learned import LearnedPolicy, make_scorer
@@ -100,7 +100,7 @@ def train_on(
     settings = (settings or TrainSettings()).seeded()
     traces = [part.trace for part in named]
     pair = _one_pair(traces)
-    _check_out(Path(out))
+    check_writable(Path(out))  # before anything is computed
     requests = sum(len(trace.requests) for trace in traces)
     rows = build_dataset(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))
     dealt = deal_folds(rows.prompts, rows.tasks, settings.match.folds, settings.seed)
@@ -199,12 +199,6 @@ class _TimedCalls(LearnedPolicy):
         return answer
 
 
-def _check_out(out: Path) -> None:
-    """Refuse what `Bundle.save` would refuse, before anything is computed."""
-    if out.exists() and not (out / INDEX).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise BundleError(f"folder must be new, empty or a bundle, got {str(out)!r}")
-
-
 def _one_pair(traces: Sequence[LoggedTrace]) -> PairDescription:
     """The pair of every trace. Raises `TraceError` where they differ in it or in the prior table."""
     if not traces:
@@ -281,6 +275,7 @@ def _provenance(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "traces": {part.trace.name: part.content_hash for part in named},
         "cost": cost.name,
+        "cost_sha256": cost.sha256,
         "settings": asdict(settings),
         "versions": {name: _version(name) for name in ("treewise", "lightgbm", "numpy", "onnx")},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ class LiveCheck:
     rounds: int  # rounds of the trace
     compared: int  # rounds that replay reached
     mismatches: tuple[Mismatch, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready mapping."""
+        return {**asdict(self), "mismatches": [asdict(found) for found in self.mismatches]}
 
 
 def replay_live(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from treewise.data.cost import CostProfile
-from treewise.data.envelope import Envelope
+from treewise.data.envelope import SLACK, Envelope
 from treewise.data.errors import CoverageError, TraceError
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_reader import TraceReader
@@ -17,7 +17,7 @@ from treewise.data.trace_schema import TraceShard
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment
 from treewise.training.logged import LoggedRequest, logged_requests
 
-SLACK = 0.9  # a dense log reaches this much below the prior bounds that are replayed, so that float noise stays covered
+EXACT = "exact"  # the verification rule under which another policy commits the same text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,20 @@ class LoggedTrace:
         logged = self.manifest.envelope
         if self.manifest.kind != "dense":
             return logged
-        return replace(
-            logged,
-            min_path_prior=logged.min_path_prior / SLACK,
-            min_grow_prior=logged.min_grow_prior / SLACK,
-        )
+        return logged.widened(1.0 / SLACK)
 
     def deployment(
         self, cost: CostProfile, envelope: Envelope | None = None, row_buckets: tuple[int, ...] = ()
     ) -> Deployment:
-        """What a policy is told before its replay. Raises `CoverageError` where `envelope` is wider than the log."""
+        """What a policy is told before its replay.
+
+        Raises `CoverageError` where `envelope` is wider than the log, `TraceError` where the log was verified by a
+        lossy rule: another policy would have committed another text.
+        """
+        if self.manifest.verification != EXACT:
+            raise TraceError(
+                f"verification of trace {self.name} must be {EXACT!r} for replay, got {self.manifest.verification!r}"
+            )
         if envelope is not None and (gaps := self.manifest.envelope.covers(envelope)):
             raise CoverageError(f"trace {self.name} is narrower than the envelope asked for: {', '.join(gaps)}")
         return Deployment(

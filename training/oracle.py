@@ -65,13 +65,12 @@ def _choices(request: LoggedRequest, position: int, deployment: Deployment) -> l
     path = np.flatnonzero(nodes.survives[rows])  # rows are sorted parents first: depths 1, 2, ...
     path = path[nodes.depth[rows][path] <= deployment.envelope.max_depth]
     needs_draft = (nodes.sources[rows][path] & LOOKUP) == 0
-    capacity = position + 1
     lengths = np.arange(len(path) + 1)
-    verify = cost.verify_ms([deployment.padded_rows(1 + length) for length in lengths.tolist()], capacity)
+    verify = cost.verify_ms([deployment.padded_rows(1 + length) for length in lengths.tolist()], position)
     growth_tokens = np.diff(np.flatnonzero(needs_draft) + 1, prepend=0)  # from the row last drafted to the parent
     spent = np.zeros(len(path) + 1)
     if growth_tokens.size:
-        spent[1:][needs_draft] = cost.draft_ms(growth_tokens, capacity)
+        spent[1:][needs_draft] = cost.draft_ms(growth_tokens, position)
     ms = cost.round_ms + verify + np.cumsum(spent)
     growths = np.concatenate([[0], np.cumsum(needs_draft)])
     return [_Choice(*parts) for parts in zip(lengths.tolist(), growths.tolist(), ms.tolist(), strict=True)]

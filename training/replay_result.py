@@ -69,10 +69,10 @@ def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) ->
     """Milliseconds of every round under the deployment's cost profile, [rounds].
 
     `round_ms + verify(padded(1 + verified nodes)) + sum over growths of draft(tokens) + call_ms x policy calls`, at a
-    cache of position + 1 tokens.
+    cache of `position` tokens: those before the root, as the profile was measured.
     """
     cost = deployment.cost
-    capacity = result.position + 1
+    capacity = result.position
     rows = 1 + result.verified_nodes
     if deployment.row_buckets:
         rows = np.asarray([deployment.padded_rows(count) for count in rows.tolist()], dtype=np.int32)
@@ -86,7 +86,7 @@ def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) ->
 def plain_ms(request: LoggedRequest, cost: CostProfile) -> float:
     """Milliseconds of plain decoding of the request's text: a round per token, no policy."""
     positions = np.arange(request.first_position, request.end_position - 1)
-    verify = grid_ms(cost.verify, np.ones(len(positions)), positions + 1)
+    verify = grid_ms(cost.verify, np.ones(len(positions)), positions)
     return float(verify.sum() + cost.round_ms * len(positions))
 
 

@@ -11,23 +11,9 @@ from typing import Literal
 import numpy as np
 
 from treewise.data.envelope import Envelope
+from treewise.policy.everything import EverythingPolicy
 from treewise.policy.features import growth_features
-from treewise.policy.hook import (
-    DRAFT,
-    LOOKUP,
-    BoolArray,
-    Deployment,
-    Expansion,
-    Float32Array,
-    ForestView,
-    Int32Array,
-    Level,
-    Reach,
-    RequestInfo,
-    RoundOutcome,
-    State,
-    UInt8Array,
-)
+from treewise.policy.hook import DRAFT, LOOKUP, Expansion, Float32Array, Int32Array, Level, Reach, UInt8Array
 
 View = Literal["everything", "lookup_only", "random"]
 VIEWS: tuple[View, ...] = ("everything", "lookup_only", "random")
@@ -36,7 +22,7 @@ _OPENINGS = (LOOKUP, LOOKUP | DRAFT, DRAFT)
 _DRAFT_SHARES = (0.15, 0.4, 0.8)  # of the nodes that may be drafted below, one share per round
 
 
-class ViewPolicy:
+class ViewPolicy(EverythingPolicy):
     """Asks for everything, for the lookup alone, or at random; remembers what a growth decision could have seen.
 
     `seen` holds, per level of the latest round, the forest rows that the draft could have been asked at and their
@@ -44,28 +30,13 @@ class ViewPolicy:
     """
 
     def __init__(self, view: View, envelope: Envelope, draw: np.random.Generator) -> None:
+        super().__init__()
         self.view = view
         self.seen: list[tuple[Int32Array, Float32Array]] = []
         self._reach = Reach(envelope.max_depth, envelope.draft_width)
         self._draw = draw
         self._share = 1.0
         self._lookup = LOOKUP
-
-    @property
-    def state(self) -> State:
-        """Nothing is remembered from round to round."""
-        return "none"
-
-    @property
-    def reach(self) -> Reach:
-        """The whole envelope."""
-        return self._reach
-
-    def bind(self, deployment: Deployment) -> None:
-        """Nothing depends on it."""
-
-    def begin(self, request: RequestInfo) -> None:
-        """Nothing depends on it."""
 
     def expand(self, level: Level) -> Expansion:
         """Admit every candidate; ask the sources of the view."""
@@ -77,16 +48,6 @@ class ViewPolicy:
         if rows.size:
             self.seen.append((rows, growth_features(level.forest, rows, level.context)))
         return Expansion(np.ones(len(may), dtype=np.bool_), self._grow(level.index, may))
-
-    def select(self, forest: ForestView) -> BoolArray:
-        """Everything."""
-        return np.ones(len(forest.nodes.parent), dtype=np.bool_)
-
-    def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing depends on it."""
-
-    def finish(self, request_id: int, reason: str) -> None:
-        """Nothing is remembered."""
 
     def _grow(self, index: int, may: UInt8Array) -> UInt8Array:
         if self.view == "everything":

@@ -122,18 +122,7 @@ class BenchReport:
                 }
                 for row in self.rows
             ],
-            "replays": [
-                {
-                    "policy": name,
-                    "rounds": check.rounds,
-                    "compared": check.compared,
-                    "mismatches": [
-                        {"prompt_id": found.prompt_id, "position": found.position, "reason": found.reason}
-                        for found in check.mismatches
-                    ],
-                }
-                for name, check in self.replays.items()
-            ],
+            "replays": [{"policy": name, **check.to_json()} for name, check in self.replays.items()],
         }
 
 

@@ -73,6 +73,11 @@ PROFILE = CostProfile("here", GRID, CostGrid((1,), (0,), ((2.0,),)), policy_ms=0
             CostProfileError,
             "cost profile must hold two grids of numbers",
         ),
+        (
+            lambda: CostProfile.from_json({**PROFILE.to_json(), "policy_ms": float("nan")}),
+            CostProfileError,
+            "cost profile must hold two grids of numbers and its prices: policy_ms must be finite and >= 0, got nan",
+        ),
     ],
 )
 def test_refuses(make: Callable[[], Any], error: type[Exception], message: str) -> None:

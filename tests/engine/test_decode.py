@@ -483,3 +483,9 @@ def test_a_completion_counts_what_was_done() -> None:
     parts = completion.draft_seconds + completion.verify_seconds + completion.policy_seconds
     assert 0 < parts < completion.decode_seconds
     assert completion.tokens_per_second == pytest.approx(20 / completion.decode_seconds)
+
+
+@pytest.mark.parametrize("buckets", [(8, 4), (4, 4), (0, 4)])
+def test_row_buckets_that_do_not_rise_are_refused(buckets: tuple[int, ...]) -> None:
+    with pytest.raises(ParameterError, match=r"row_buckets must be ascending and above 0, got \("):
+        Engine(tiny_pair(), parse_policy("plain"), example_cost(), EngineSettings(row_buckets=buckets))

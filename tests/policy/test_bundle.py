@@ -59,6 +59,27 @@ def test_a_failed_save_leaves_the_old_bundle(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
+def test_a_bundle_that_cannot_be_moved_in_leaves_the_old_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def blocked(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError("no room")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", blocked)
+    with pytest.raises(OSError, match="no room"):
+        replace(tiny_bundle(), call_ms=0.07).save(folder)
+    assert Bundle.load(folder) == tiny_bundle()
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_the_hash_is_of_what_decides() -> None:
+    bundle = tiny_bundle()
+    assert replace(bundle, report={"auc": 0.5}, provenance={"command": "x"}).sha256 == bundle.sha256
+    assert replace(bundle, call_ms=0.07).sha256 != bundle.sha256
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     with pytest.raises(BundleError, match="folder must be new, empty or a bundle"):

@@ -15,6 +15,7 @@ from treewise.data.cost import CostGrid
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import BundleError, ParameterError
 from treewise.policy.bundle import Bundle
+from treewise.policy.features import node_features
 from treewise.policy.hook import (
     DRAFT,
     LOOKUP,
@@ -23,11 +24,13 @@ from treewise.policy.hook import (
     Expansion,
     ForestView,
     Level,
+    Nodes,
+    RoundContext,
     TimedPolicy,
     TreePolicy,
 )
 from treewise.policy.learned import LearnedPolicy, ScorerName
-from treewise.policy.planner import PlannerSettings
+from treewise.policy.planner import Float64Array, PlannerSettings
 from treewise.policy.registry import parse_policy
 
 BOTH = DRAFT | LOOKUP
@@ -90,6 +93,28 @@ def test_free_rows_are_all_kept() -> None:
     for played in rounds:
         assert played.tree.kept.all()
     assert max(played.tree.num_nodes for played in rounds) > 10
+
+
+class Rescored(LearnedPolicy):
+    """Checks after each scoring that no row still holds a score of features that have changed since."""
+
+    checked = 0
+
+    def _survival(self, forest: Nodes, context: RoundContext) -> Float64Array:
+        survival = super()._survival(forest, context)
+        rows = np.flatnonzero(forest.parent >= 0)
+        if rows.size:
+            fresh = self._match.score(node_features(forest, rows, context))
+            np.testing.assert_allclose(self._scores.match[rows], fresh, atol=1e-6)
+            self.checked += 1
+        return survival
+
+
+def test_no_score_is_older_than_its_features() -> None:
+    policy = Rescored(tiny_bundle())
+    for seed in range(6):
+        play(policy, World(seed, BOTH), max_new_tokens=30, deployment=priced(1.0))
+    assert policy.checked > 100
 
 
 def test_dear_rows_make_plain_decoding() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.training.worlds import COST, GrowAll, World, as_trace, dense_trace, manifest, simulate
 from treewise.data.cost import BUILTIN
 from treewise.data.envelope import Envelope
-from treewise.data.errors import CoverageError, ParameterError
+from treewise.data.errors import CoverageError, ParameterError, TraceError
 from treewise.data.trace_schema import concatenate
 from treewise.policy.hook import LOOKUP, Reach
 from treewise.policy.registry import parse_policy
@@ -111,10 +111,10 @@ def test_the_oracle_is_the_best_of_all_ways(trace: LoggedTrace) -> None:
         path = np.flatnonzero(nodes.survives[rows])[:length]
         if len(path) < length:
             return np.inf
-        ms, drafted = COST.round_ms + float(COST.verify_ms(1 + length, position + 1)), 0
+        ms, drafted = COST.round_ms + float(COST.verify_ms(1 + length, position)), 0
         for depth, place in enumerate(path.tolist(), 1):
             if not nodes.sources[rows][place] & LOOKUP:
-                ms += float(COST.draft_ms(depth - drafted, position + 1))
+                ms += float(COST.draft_ms(depth - drafted, position))
                 drafted = depth
         return ms
 
@@ -193,6 +193,12 @@ def test_arguments_are_checked(trace: LoggedTrace) -> None:
     other = replace(trace, manifest=replace(trace.manifest, pair={"target": "b", "draft": None}))
     with pytest.raises(CoverageError, match=r"must be of one pair, got world\+law in world and b\+none in world"):
         ab([trace, other], [COST], ["plain"])
+
+
+def test_a_lossy_trace_is_refused(trace: LoggedTrace) -> None:
+    lossy = replace(trace, manifest=replace(trace.manifest, verification="typical"))
+    with pytest.raises(TraceError, match="verification of trace world must be 'exact' for replay, got 'typical'"):
+        ab([lossy], [COST], ["plain"])
 
 
 def test_several_traces_are_pooled(world: World, trace: LoggedTrace, report: AbReport) -> None:

@@ -155,7 +155,7 @@ def test_every_round_is_priced_by_the_profile(trace: LoggedTrace) -> None:
     found = modelled_ms(result, setting, call_ms=0.25)
     assert result.growths.max() > 1
     for row in range(len(result)):
-        capacity = int(result.position[row]) + 1
+        capacity = int(result.position[row])
         grown = result.growth_tokens[result.growth_offsets[row] : result.growth_offsets[row + 1]]
         expected = (
             COST.round_ms
@@ -169,7 +169,7 @@ def test_every_round_is_priced_by_the_profile(trace: LoggedTrace) -> None:
 def test_plain_decoding_pays_one_row_a_token_and_no_policy(trace: LoggedTrace) -> None:
     request = trace.requests[0]
     positions = range(request.first_position, request.end_position - 1)
-    assert plain_ms(request, COST) == pytest.approx(sum(COST.plain_ms(position + 1) for position in positions))
+    assert plain_ms(request, COST) == pytest.approx(sum(COST.plain_ms(position) for position in positions))
     assert len(positions) == request.num_tokens
 
 

@@ -91,8 +91,7 @@ def counting(title: str, traces: "list[LoggedTrace]", replays: int) -> Iterator[
     with progress(title, sum(len(trace.requests) for trace in traces) * replays) as step:
 
         def advance(count: int = 1) -> None:
-            for _ in range(count):
-                step("")
+            step(steps=count)
 
         yield advance
 

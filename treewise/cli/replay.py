@@ -7,9 +7,10 @@ import typer
 from rich.text import Text
 
 from treewise.cli._options import AsJson
-from treewise.cli._show import console, figures_table, print_json
+from treewise.cli._show import console, figures_table, print_json, warn
 from treewise.cli.ab import counting
 
+SCHEMA_VERSION = 1
 EXIT_MISMATCH = 1
 SHOWN = 20  # mismatches in the table
 
@@ -47,6 +48,9 @@ def replay(
         raise ParameterError(f"row_buckets must be whole numbers joined by commas, got {buckets!r}")
     row_buckets = tuple(sorted(int(part) for part in parts))
     traces = [open_trace(folder) for folder in folders]
+    for trace in traces:
+        if trace.manifest.input_hashes.get("cost", profile.sha256) != profile.sha256:
+            warn(f"trace {trace.name} was written under another cost profile than {profile.name}")
     checks = []
     with counting("replay", traces, 1) as advance:
         for trace in traces:
@@ -56,21 +60,9 @@ def replay(
     if as_json:
         print_json(
             {
-                "schema_version": 1,
+                "schema_version": SCHEMA_VERSION,
                 "profile": profile.name,
-                "traces": [
-                    {
-                        "trace": name,
-                        "policy": spec,
-                        "rounds": check.rounds,
-                        "compared": check.compared,
-                        "mismatches": [
-                            {"prompt_id": found.prompt_id, "position": found.position, "reason": found.reason}
-                            for found in check.mismatches
-                        ],
-                    }
-                    for name, spec, check in checks
-                ],
+                "traces": [{"trace": name, "policy": spec, **check.to_json()} for name, spec, check in checks],
             }
         )
     else:

@@ -1,18 +1,17 @@
 """`treewise traces`: what a trace on disk holds."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from treewise.cli._options import AsJson
+from treewise.cli._show import console, facts, percent, print_json
+
 if TYPE_CHECKING:
     from treewise.data.trace_summary import TraceSummary
-
-WIDTH = 100
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +28,7 @@ def _group() -> None:
 
 def summary(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the trace.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out shards that cannot be read.")] = False,
 ) -> None:
     """Sizes of a trace, its envelope, acceptance by task and match rate by source."""
@@ -38,12 +37,11 @@ def summary(
 
     result = summarize(TraceReader(folder, skip_bad=skip_bad))
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=1))
+        print_json(result.to_json())
         return
-    console = Console()
-    console.width = min(console.width, WIDTH)
+    out = console()
     for part in _facts(result), _tasks(result), _sources(result):
-        console.print(part)
+        out.print(part)
 
 
 def _facts(result: "TraceSummary") -> Table:
@@ -64,12 +62,7 @@ def _facts(result: "TraceSummary") -> Table:
         "envelope": envelope,
         "tokens": "included" if manifest["tokens_included"] else "left out",
     }
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, Text(value))
-    return table
+    return facts(rows)
 
 
 def _tasks(result: "TraceSummary") -> Table:
@@ -108,4 +101,4 @@ def _number(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+    return "-" if value is None else percent(value)
