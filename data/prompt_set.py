@@ -11,7 +11,7 @@ from pathlib import Path
 
 from treewise.data.errors import PromptError, require
 
-OWN_SPLITS = ("distill", "policy", "demo")
+OWN_SPLITS = ("distill", "policy", "demo", "judge")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from treewise.data.own_prompts import (
     chat,
     creative,
     instruction,
+    judge,
     knowledge,
     rag,
     reasoning,
@@ -19,17 +20,17 @@ from treewise.data.own_prompts import (
 from treewise.data.own_prompts.family import Family
 
 SEED = "treewise-own-prompts-1"
-SPLITS = ("distill", "policy", "demo")
+SPLITS = ("distill", "policy", "demo", "judge")
 TASK_FAMILIES: dict[str, tuple[Family, ...]] = {
-    "knowledge": knowledge.FAMILIES,
-    "reasoning": reasoning.FAMILIES,
-    "creative": creative.FAMILIES,
-    "structured": structured.FAMILIES,
-    "instruction": instruction.FAMILIES,
-    "translation": translation.FAMILIES,
-    "summarization": summarization.FAMILIES,
-    "rag": rag.FAMILIES,
-    "chat": chat.FAMILIES,
+    "knowledge": (*knowledge.FAMILIES, *judge.FAMILIES["knowledge"]),
+    "reasoning": (*reasoning.FAMILIES, *judge.FAMILIES["reasoning"]),
+    "creative": (*creative.FAMILIES, *judge.FAMILIES["creative"]),
+    "structured": (*structured.FAMILIES, *judge.FAMILIES["structured"]),
+    "instruction": (*instruction.FAMILIES, *judge.FAMILIES["instruction"]),
+    "translation": (*translation.FAMILIES, *judge.FAMILIES["translation"]),
+    "summarization": (*summarization.FAMILIES, *judge.FAMILIES["summarization"]),
+    "rag": (*rag.FAMILIES, *judge.FAMILIES["rag"]),
+    "chat": (*chat.FAMILIES, *judge.FAMILIES["chat"]),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import log_loss, roc_auc_score
 
 SCHEMA_VERSION = 1
 BINS = 15
@@ -111,24 +112,12 @@ def figures(label: FloatArray, probability: FloatArray, weight: FloatArray) -> F
     if not label.size:
         return Figures(math.nan, math.nan, math.nan)
     held = np.clip(probability, _FLOOR, 1.0 - _FLOOR)
-    loss = -(label * np.log(held) + (1.0 - label) * np.log1p(-held))
+    two_sided = len(np.unique(label)) == 2
     return Figures(
-        auc(label, probability, weight),
-        float((weight * loss).sum() / weight.sum()),
+        float(roc_auc_score(label, probability, sample_weight=weight)) if two_sided else math.nan,
+        float(log_loss(label, held, sample_weight=weight, labels=[0.0, 1.0])),
         calibration_error(label, probability, weight),
     )
-
-
-def auc(label: FloatArray, score: FloatArray, weight: FloatArray) -> float:
-    """Weighted probability that a positive row scores above a negative one, ties count half."""
-    _, place = np.unique(score, return_inverse=True)
-    positive = np.bincount(place, weight * label)
-    negative = np.bincount(place, weight * (1.0 - label))
-    total = positive.sum() * negative.sum()
-    if total <= 0.0:
-        return math.nan
-    below = np.cumsum(negative) - negative
-    return float((positive * (below + 0.5 * negative)).sum() / total)
 
 
 def calibration_error(label: FloatArray, probability: FloatArray, weight: FloatArray, bins: int = BINS) -> float:

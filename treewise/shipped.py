@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ASSETS = "assets"
 TRACES = "traces-smollm2-135m"
-HELD_OUT_OF = 3  # one prompt in so many is held out of training, task by task
+TRAIN, JUDGE = "train", "judge"  # folders of a trace that comes dealt; their prompts share no template
+HELD_OUT_OF = 3  # elsewhere, one prompt in so many is held out of training, task by task
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,11 @@ class SplitTrace:
 
     train: LoggedTrace
     held_out: LoggedTrace
-    content_hash: str  # of the whole trace
+    content_hash: str  # of the trace that holds the training part
 
     @property
     def train_hash(self) -> str:
-        """Hash of the training part: that of the whole, and which prompts were taken."""
+        """Hash of the training part: that of its trace, and which prompts were taken."""
         ids = [request.prompt_id for request in self.train.requests]
         return hashlib.sha256("\n".join([self.content_hash, *ids]).encode("utf-8")).hexdigest()
 
@@ -46,15 +47,15 @@ def shipped_traces() -> Path:
 
 
 def split_trace(folder: Path) -> SplitTrace:
-    """The dense trace in `folder`, every third prompt of each task held out, in the order of a hash of their ids.
+    """The dense trace in `folder`, dealt to training and to judgement.
 
+    Where it has the folders `train` and `judge`, as the shipped one, they are taken as they are. Else every third
+    prompt of each task is held out, in the order of a hash of their ids; such prompts may resemble those trained on.
     Raises `TraceError` where there are too few prompts to train on and to judge, or where the trace is live.
     """
-    from treewise.training.logged_trace import open_trace
-
-    trace = open_trace(folder)
-    if trace.manifest.kind != "dense":
-        raise TraceError(f"trace {folder} must be dense, got a {trace.manifest.kind} one")
+    if (folder / TRAIN).is_dir() and (folder / JUDGE).is_dir():
+        return SplitTrace(_open_dense(folder / TRAIN), _open_dense(folder / JUDGE), _content_hash(folder / TRAIN))
+    trace = _open_dense(folder)
     by_task: dict[str, list[str]] = {}
     for request in trace.requests:
         prompts = by_task.setdefault(request.task, [])
@@ -97,6 +98,15 @@ def train_part(
     from treewise.training.fit import NamedTrace, train_on
 
     return train_on([NamedTrace(split.train, split.train_hash)], cost, out, settings, command, progress)
+
+
+def _open_dense(folder: Path) -> LoggedTrace:
+    from treewise.training.logged_trace import open_trace
+
+    trace = open_trace(folder)
+    if trace.manifest.kind != "dense":
+        raise TraceError(f"trace {folder} must be dense, got a {trace.manifest.kind} one")
+    return trace
 
 
 def _content_hash(folder: Path) -> str:

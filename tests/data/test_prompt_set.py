@@ -98,7 +98,7 @@ def test_own_prompts_by_split() -> None:
     everything = own_prompts()
     assert everything == tuple(itertools.chain.from_iterable(own_prompts(split) for split in OWN_SPLITS))
     assert {prompt.split for prompt in own_prompts("policy")} == {"policy"}
-    with pytest.raises(ParameterError, match="split must be None or one of distill, policy, demo, got 'test'"):
+    with pytest.raises(ParameterError, match="split must be None or one of distill, policy, demo, judge, got 'test'"):
         own_prompts("test")
 
 
@@ -108,6 +108,7 @@ def test_every_task_is_in_every_split() -> None:
         assert counts[task, "distill"] >= 60
         assert counts[task, "policy"] == 10
         assert counts[task, "demo"] == 1
+        assert counts[task, "judge"] == 4
     assert len(counts) == len(TASK_FAMILIES) * len(OWN_SPLITS)
 
 

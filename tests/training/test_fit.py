@@ -26,7 +26,7 @@ from treewise.training.fit import NamedTrace, TrainSettings, train, train_on
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.planner_fit import PlannerFitSettings, choose_requests
 from treewise.training.replay import replay
-from treewise.training.report import Comparison, TrainReport, auc, calibration_error, compare
+from treewise.training.report import Comparison, TrainReport, calibration_error, compare, figures
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3, lookup_width=2, min_path_prior=0.03, min_grow_prior=0.08)
 PAIR = PairDescription("world", "a" * 64, "b" * 64, VOCAB, "law", "c" * 64, HEAD)
@@ -210,10 +210,10 @@ def test_a_folder_of_something_else_is_left_alone(trace: LoggedTrace, tmp_path: 
 def test_figures_on_known_values() -> None:
     ones = np.ones(4)
     label = np.asarray([0.0, 0.0, 1.0, 1.0])
-    assert auc(label, np.asarray([0.1, 0.2, 0.3, 0.4]), ones) == 1.0
-    assert auc(label, np.full(4, 0.5), ones) == 0.5
-    assert auc(label, np.asarray([0.1, 0.3, 0.2, 0.4]), ones) == 0.75
-    assert math.isnan(auc(np.ones(4), label, ones))
+    assert figures(label, np.asarray([0.1, 0.2, 0.3, 0.4]), ones).auc == 1.0
+    assert figures(label, np.full(4, 0.5), ones).auc == 0.5
+    assert figures(label, np.asarray([0.1, 0.3, 0.2, 0.4]), ones).auc == 0.75
+    assert math.isnan(figures(np.ones(4), label, ones).auc)
     assert calibration_error(label, label, ones) == 0.0
     assert calibration_error(label, np.full(4, 0.5), ones, bins=1) == 0.0
     assert calibration_error(label, np.full(4, 0.9), ones, bins=1) == pytest.approx(0.4)
