@@ -69,8 +69,8 @@ class CostGrid:
 class CostProfile:
     """What one deployment costs, in milliseconds.
 
-    A modelled round costs `round_ms + verify(1 + verified nodes) + sum of draft growths + policy_ms x policy calls`;
-    a round of plain decoding costs `round_ms + verify(1)`.
+    A modelled round costs `round_ms + verify(1 + verified nodes) + sum of draft growths + policy_ms x policy calls +
+    level_ms x levels after the opening one`; a round of plain decoding costs `round_ms + verify(1)`.
     """
 
     name: str
@@ -78,6 +78,7 @@ class CostProfile:
     draft: CostGrid  # tokens of one draft growth, catch-up included
     policy_ms: float = 0.0  # one call of the policy's `expand` or `select`
     round_ms: float = 0.0  # per round, whatever the tree: sampling, commit, cache compaction
+    level_ms: float = 0.0  # per level after the opening one: asking the free source, laying the candidates out
     device: str = "unknown"
     dtype: str = "unknown"
     attention: str = "unknown"
@@ -88,7 +89,7 @@ class CostProfile:
     spread: dict[str, float] = field(default_factory=dict)  # relative interquartile range by measured part
 
     def __post_init__(self) -> None:
-        for name in ("policy_ms", "round_ms"):
+        for name in ("policy_ms", "round_ms", "level_ms"):
             value = getattr(self, name)
             require(isinstance(value, int | float) and 0.0 <= value < float("inf"), name, "finite and >= 0", value)
 

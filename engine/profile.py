@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from treewise.data.cost import CostGrid, CostProfile
 from treewise.data.errors import require
 from treewise.engine.collect import known_device
-from treewise.engine.decode import Engine, EngineSettings
+from treewise.engine.decode import Completion, Engine, EngineSettings
 from treewise.engine.draft_model import decoder_layers, decoder_of
 from treewise.engine.live_draft import DraftHead
 from treewise.engine.pair import Pair
@@ -31,7 +31,7 @@ class ProfileSettings:
     draft_tokens: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     capacities: tuple[int, ...] = (128, 512)  # tokens in the cache
     repeats: int = 7
-    round_tokens: int = 24  # tokens of the two short decodes behind `round_ms` and `policy_ms`
+    round_tokens: int = 24  # tokens of the short decodes behind `round_ms`, `level_ms` and `policy_ms`
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ def measure_profile(
     """The cost profile of `pair` on its device: medians over interleaved repeats.
 
     Args:
-        prompts: token ids to decode for `round_ms` and `policy_ms`; random tokens where empty.
+        prompts: token ids to decode for `round_ms`, `level_ms` and `policy_ms`; random tokens where empty.
         measured: called after each part.
         name: of the profile; the pair's name by default.
     """
@@ -74,7 +74,7 @@ def measure_profile(
             model, settings.draft_tokens, settings, rng, vocab_size, lambda hidden: head.read(hidden, none, none), tell
         )
     unpriced = CostProfile(name or pair.name, verify, draft)
-    round_ms, policy_ms = _round_costs(pair, unpriced, settings, prompts, rng)
+    round_ms, level_ms, policy_ms = _round_costs(pair, unpriced, settings, prompts, rng)
     tell("rounds")
     return CostProfile(
         name=name or pair.name,
@@ -82,6 +82,7 @@ def measure_profile(
         draft=draft,
         policy_ms=policy_ms,
         round_ms=round_ms,
+        level_ms=level_ms,
         device=known_device(pair.target.device),
         dtype=str(pair.target.dtype).removeprefix("torch."),
         attention=str(pair.target.config._attn_implementation),
@@ -158,18 +159,24 @@ def tree_mask(parents: NDArray[np.int64], base: int) -> tuple[NDArray[np.int64],
 
 def _round_costs(
     pair: Pair, cost: CostProfile, settings: ProfileSettings, prompts: Sequence[Sequence[int]], rng: np.random.Generator
-) -> tuple[float, float]:
-    """(milliseconds of a round outside models and policy, milliseconds of one rule policy call)."""
+) -> tuple[float, float, float]:
+    """Milliseconds outside the models: of a plain round, of one more level, and of one rule policy call."""
     asked = prompts or [rng.integers(0, pair.description.vocab_size, 32).tolist()]
     plain = Engine(pair, PlainPolicy(), cost)
     rule = Engine(pair, TopNPolicy(TopNSettings(nodes=8, depth=2)), cost, EngineSettings())
-    rest: list[float] = []
+    bare: list[float] = []
+    levels: list[float] = []
     calls: list[float] = []
     for prompt in asked:
-        for engine in (plain, rule):
-            answer = engine.generate(prompt, settings.round_tokens)
-            outside = answer.decode_seconds - answer.verify_seconds - answer.draft_seconds - answer.policy_seconds
-            rest.append(outside * 1e3 / answer.num_rounds)
-            if engine is rule:
-                calls.append(answer.policy_seconds * 1e3 / answer.policy_calls)
-    return float(np.median(rest)), float(np.median(calls))
+        answer = plain.generate(prompt, settings.round_tokens)
+        bare.append(_outside_ms(answer) / answer.num_rounds)
+        answer = rule.generate(prompt, settings.round_tokens)
+        grown = answer.policy_calls - 2 * answer.num_rounds
+        levels.append((_outside_ms(answer) - bare[-1] * answer.num_rounds) / max(grown, 1))
+        calls.append(answer.policy_seconds * 1e3 / answer.policy_calls)
+    return float(np.median(bare)), max(float(np.median(levels)), 0.0), float(np.median(calls))
+
+
+def _outside_ms(answer: Completion) -> float:
+    inside = answer.verify_seconds + answer.draft_seconds + answer.policy_seconds
+    return (answer.decode_seconds - inside) * 1e3

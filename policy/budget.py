@@ -81,6 +81,7 @@ def modelled_ms(outcome: RoundOutcome, deployment: Deployment) -> Float64Array:
         rows = deployment.padded_rows(int((outcome.kept & mine).sum()))
         calls = 2 + int(nodes.level[mine].max())
         total[request] = cost.round_ms + float(cost.verify_ms(rows, capacity)) + cost.policy_ms * calls
+        total[request] += cost.level_ms * (calls - 2)
         growths = np.unique(nodes.level[mine & ((nodes.grown & DRAFT) > 0)], return_counts=True)[1]
         if growths.size:
             asked = int(growths.sum())

@@ -185,7 +185,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         kept = best_prefix(sure, curve[: len(sure) + 1], rate)
         tokens = _growth_tokens(forest, rows, int(context.catch_up[request]))
         prices = np.zeros(len(rows) + 1, dtype=np.float64)
-        prices[1:] = cost.draft_ms(tokens, capacity) + cost.policy_ms
+        prices[1:] = cost.draft_ms(tokens, capacity) + cost.policy_ms + cost.level_ms
         prices += curve[kept : kept + len(rows) + 1] - curve[kept]  # each growth is to add about one row
         return best_prefix(held * open_mass, prices, rate)
 

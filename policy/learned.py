@@ -311,7 +311,7 @@ class LearnedPolicy:
         cost = self._bound.cost
         capacity = int(context.position[request])
         rate = max(self.rate(int(context.request_id[request])), 1.0 / max(cost.plain_ms(capacity), 1e-9))
-        return Prices(rate, self._curves(capacity, PRICED_NODES), self.call_ms)
+        return Prices(rate, self._curves(capacity, PRICED_NODES), self.call_ms + cost.level_ms)
 
     def _cover(self, prices: Prices, nodes: int) -> Prices:
         """The same prices, with a verify curve that holds at least `nodes` nodes."""

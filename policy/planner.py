@@ -97,7 +97,7 @@ class Prices:
 
     rate: float  # lambda, tokens per millisecond
     curves: Curves
-    call_ms: float  # one more level
+    call_ms: float  # one more level: the policy's call and the driver's work
 
     def growth_ms(self, tokens: int) -> float:
         """Milliseconds of one growth of `tokens` tokens, and of the level that it opens."""

@@ -68,8 +68,9 @@ def grid_ms(grid: CostGrid, counts: NDArray[Any], capacities: NDArray[Any]) -> F
 def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) -> Float64Array:
     """Milliseconds of every round under the deployment's cost profile, [rounds].
 
-    `round_ms + verify(padded(1 + verified nodes)) + sum over growths of draft(tokens) + call_ms x policy calls`, at a
-    cache of `position` tokens: those before the root, as the profile was measured.
+    `round_ms + verify(padded(1 + verified nodes)) + sum over growths of draft(tokens) + call_ms x policy calls +
+    level_ms x levels after the opening one`, at a cache of `position` tokens: those before the root, as the profile
+    was measured.
     """
     cost = deployment.cost
     capacity = result.position
@@ -80,7 +81,8 @@ def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) ->
     draft = grid_ms(cost.draft, result.growth_tokens, capacity[growth_round])
     draft_ms = np.bincount(growth_round, weights=draft, minlength=len(result))
     verify_ms = grid_ms(cost.verify, rows, capacity)
-    return np.asarray(cost.round_ms + verify_ms + draft_ms + call_ms * result.policy_calls, dtype=np.float64)
+    calls_ms = call_ms * result.policy_calls + cost.level_ms * (result.policy_calls - 2)
+    return np.asarray(cost.round_ms + verify_ms + draft_ms + calls_ms, dtype=np.float64)
 
 
 def plain_ms(request: LoggedRequest, cost: CostProfile) -> float:

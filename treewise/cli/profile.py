@@ -68,6 +68,7 @@ def show(found: "CostProfile", path: Path) -> None:
         "device": found.device,
         "dtype": f"{found.dtype}, {found.attention} attention",
         "policy call": f"{found.policy_ms:.3f} ms (a rule policy's)",
+        "level": f"{found.level_ms:.3f} ms",
         "rest of a round": f"{found.round_ms:.3f} ms",
         "spread": ", ".join(f"{part} {percent(share)}" for part, share in found.spread.items()),
         "written to": str(path),
