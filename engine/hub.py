@@ -89,22 +89,29 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def _publish(temporary: Path, target: Path) -> None:
-    # rename(2) replaces only an empty folder: a full one is moved aside first and deleted afterwards. Between any two
-    # of these calls another process may have done the same.
-    aside = temporary.with_suffix(".old")
-    for _ in range(PUBLISH_TRIES):
-        try:
-            temporary.rename(target)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        try:
-            target.rename(aside)
-        except FileNotFoundError:
-            continue
-        shutil.rmtree(aside, ignore_errors=True)
-    raise ChecksumError(f"{target} is being replaced by other processes again and again; try once more")
+    # rename(2) replaces only an empty folder: a full one is moved aside first, and deleted once the new one is in
+    # place. Between any two of these calls another process may have done the same.
+    replaced: list[Path] = []
+    try:
+        for attempt in range(PUBLISH_TRIES):
+            try:
+                temporary.rename(target)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            aside = temporary.with_suffix(f".old{attempt}")
+            try:
+                target.rename(aside)
+            except FileNotFoundError:
+                continue
+            replaced.append(aside)
+        raise ChecksumError(f"{target} is being replaced by other processes again and again; try once more")
+    finally:
+        if replaced and not target.exists():
+            replaced.pop().rename(target)  # the new folder did not come: the old one stays
+        for folder in replaced:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_manifest(folder: Path, fields: Mapping[str, Any]) -> None:
