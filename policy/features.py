@@ -15,40 +15,30 @@ from treewise.policy.hook import DRAFT, LOOKUP, Float32Array, Nodes, RoundContex
 
 FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "draft": ("draft_log_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
-    "lookup": ("lookup_match_length", "lookup_log_count", "lookup_share", "lookup_log_age", "lookup_rank"),
+    "lookup": ("lookup_match_length", "lookup_log_count", "lookup_share", "lookup_rank"),
     "agreement": ("in_both", "first_agree", "lookup_first_draft_prob", "draft_first_lookup_share"),
     "siblings": ("draft_rival_prob", "lookup_rival_share"),
     "parent": ("parent_draft_log_prob", "parent_match_length", "parent_lookup_share", "parent_in_both"),
-    "path": ("depth", "log_prior", "parent_log_path_prior", "path_min_log_prior", "path_mean_log_prior", "lookup_run"),
-    "context": ("draft_agreement", "lookup_agreement", "generated_tokens", "temperature"),
+    "path": ("depth", "log_prior"),
+    "context": ("draft_agreement", "lookup_agreement", "temperature"),
 }
 FEATURES: tuple[str, ...] = tuple(name for group in FEATURE_GROUPS.values() for name in group)
 GROWTH_FEATURES: tuple[str, ...] = (
     *("draft_log_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
     *("lookup_match_length", "lookup_share", "in_both"),
     *("below_match_length", "below_log_count", "below_share", "below_log_age"),
-    *("depth", "log_prior", "path_mean_log_prior"),
-    *("draft_agreement", "lookup_agreement", "generated_tokens", "temperature"),
+    *("depth", "log_prior"),
+    *("draft_agreement", "lookup_agreement", "temperature"),
 )
 
 _NAN = np.float32(np.nan)
 _SMALLEST = np.float32(1e-12)  # probabilities below it are this one, so that logarithms stay finite
 _BOTH = DRAFT | LOOKUP
-_LOGS = np.asarray(
-    [
-        FEATURES.index(name)
-        for name in (
-            *("draft_log_prob", "parent_draft_log_prob", "log_prior"),
-            *("parent_log_path_prior", "path_min_log_prior", "path_mean_log_prior"),
-        )
-    ]
-)
-_LOG1PS = np.asarray([FEATURES.index(name) for name in ("lookup_log_count", "lookup_log_age")])
+_LOGS = np.asarray([FEATURES.index(name) for name in ("draft_log_prob", "parent_draft_log_prob", "log_prior")])
 # Columns of the growth features among the node features; those of `below_` are overwritten.
 _SHARED = np.asarray([FEATURES.index(name) if name in FEATURES else 0 for name in GROWTH_FEATURES])
 _OF_ROOTS = np.asarray(
-    [0.0 if name in ("in_both", "depth", "log_prior", "path_mean_log_prior") else np.nan for name in GROWTH_FEATURES],
-    dtype=np.float32,
+    [0.0 if name in ("in_both", "depth", "log_prior") else np.nan for name in GROWTH_FEATURES], dtype=np.float32
 )
 _OF_ROOTS[GROWTH_FEATURES.index("in_draft_vocab")] = 1.0
 _BELOW = GROWTH_FEATURES.index("below_match_length")
@@ -82,10 +72,9 @@ def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundC
     table[4] = forest.in_draft_vocab[rows]
 
     table[5] = forest.lookup_match_length[rows]
-    table[6] = forest.lookup_count[rows]
+    table[6] = np.log1p(forest.lookup_count[rows])
     table[7] = share
-    table[8] = forest.lookup_age[rows]
-    table[9] = lookup_rank
+    table[8] = lookup_rank
 
     # Both sources' first choices below every parent, scattered to the parent's row.
     firsts = np.full((6, len(parent)), _NAN, dtype=np.float32)
@@ -101,35 +90,27 @@ def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundC
     first = (forest.lookup_rank == 1).nonzero()[0]
     firsts[5, parent[first]] = forest.lookup_share[first]
     draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = firsts[:, above]
-    table[10] = forest.sources[rows] == _BOTH
-    table[11] = np.where(np.isnan(shared + lookup_first), _NAN, shared_rank == 0)
-    table[12] = lookup_first_prob
-    table[13] = shared
+    table[9] = forest.sources[rows] == _BOTH
+    table[10] = np.where(np.isnan(shared + lookup_first), _NAN, shared_rank == 0)
+    table[11] = lookup_first_prob
+    table[12] = shared
 
-    table[14] = np.where(rank == 0, prob - margin, draft_first)
-    table[15] = np.where(lookup_rank == 0, lookup_second, lookup_first)
+    table[13] = np.where(rank == 0, prob - margin, draft_first)
+    table[14] = np.where(lookup_rank == 0, lookup_second, lookup_first)
 
     inner = depth > 1  # the root is certain, and its lookup columns speak of its children
-    table[16:20] = _NAN
+    table[15:19] = _NAN
     deep = above[inner]
     if deep.size:
-        table[16, inner] = forest.draft_prob[deep]
-        table[17, inner] = forest.lookup_match_length[deep]
-        table[18, inner] = forest.lookup_share[deep]
-        table[19, inner] = forest.sources[deep] == _BOTH
+        table[15, inner] = forest.draft_prob[deep]
+        table[16, inner] = forest.lookup_match_length[deep]
+        table[17, inner] = forest.lookup_share[deep]
+        table[18, inner] = forest.sources[deep] == _BOTH
 
-    lowest, run = _along_paths(forest)
-    table[20] = depth
-    table[21] = forest.prior[rows]
-    table[22] = forest.path_prior[above]
-    table[23] = lowest[rows]
-    table[24] = forest.path_prior[rows]
-    table[25] = run[rows]
-
-    _context(table[26:30], forest, rows, context)
-    table[_LOG1PS] = np.log1p(table[_LOG1PS])
+    table[19] = depth
+    table[20] = forest.prior[rows]
+    _context(table[21:24], forest, rows, context)
     table[_LOGS] = _log(table[_LOGS])
-    table[24] /= np.maximum(depth, 1)
     return np.ascontiguousarray(table.T)
 
 
@@ -154,7 +135,7 @@ def growth_features(
             table[~root] = node_features(forest, rows[~root], context)[:, _SHARED]
         if root.any():
             table[root] = _OF_ROOTS  # a root's own columns say nothing: it is certain
-            _context(table[:, -4:].T, forest, rows, context)
+            _context(table[:, -3:].T, forest, rows, context)
 
     first = (forest.lookup_rank == 0).nonzero()[0]
     above = parent[first]
@@ -176,20 +157,4 @@ def _context(table: Float32Array, forest: Nodes, rows: NDArray[np.integer[Any]],
     request = forest.request[rows]
     table[0] = context.draft_agreement[request]
     table[1] = context.lookup_agreement[request]
-    table[2] = context.generated_tokens[request]
-    table[3] = context.temperature[request]
-
-
-def _along_paths(forest: Nodes) -> tuple[Float32Array, Float32Array]:
-    """(lowest prior on the path, lookup rows in unbroken succession that end here), both [rows], by path doubling."""
-    jump = np.where(forest.parent < 0, np.arange(len(forest.parent)), forest.parent)
-    lowest = forest.prior
-    run = ((forest.sources & LOOKUP) > 0).astype(np.float32)
-    run[forest.parent < 0] = 0.0
-    span, deepest = 1, int(forest.depth.max(initial=0))
-    while span < deepest:
-        lowest = np.minimum(lowest, lowest[jump])
-        run = np.where(run == span, run + run[jump], run)
-        jump = jump[jump]
-        span *= 2
-    return lowest, run
+    table[2] = context.temperature[request]

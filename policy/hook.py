@@ -70,7 +70,7 @@ class TimedPolicy(Protocol):
 
     @property
     def call_ms(self) -> float:
-        """Median milliseconds of one `expand` or `select`, measured where the policy was made."""
+        """Mean milliseconds of one `expand` or `select`, measured where the policy was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from treewise.data.errors import MissingExtraError, require
 from treewise.policy.budget import modelled_ms
@@ -87,24 +86,23 @@ class _Scores:
         self.match: Float64Array = np.ones(requests)  # [rows] calibrated match probability
         self.holds: Float64Array = np.zeros(requests)  # [rows] the draft holds what the lookup does not
         self.drafted: BoolArray = np.zeros(requests, dtype=np.bool_)  # [rows] the draft had run on the parent
-        self.path_prior: NDArray[np.float32] = np.ones(requests, dtype=np.float32)  # [rows] when it was scored
         self.prices: list[Prices] = []  # [requests]
 
     def stale(self, forest: Nodes) -> IndexArray:
-        """Rows that are new, or whose own, parent's or path's signals have changed since they were scored."""
-        more = len(forest.parent) - len(self.match)
-        if more:
-            self.match = np.concatenate([self.match, np.zeros(more)])
-            self.holds = np.concatenate([self.holds, np.zeros(more)])
-            self.drafted = np.concatenate([self.drafted, np.zeros(more, dtype=np.bool_)])
-            self.path_prior = np.concatenate([self.path_prior, np.full(more, -1.0, dtype=np.float32)])
-        drafted = forest.drafted[forest.parent] & (forest.parent >= 0)
+        """Rows that are new, or whose own or parent's signals the draft has filled in since they were scored."""
+        known = len(self.match)
+        more = np.zeros(len(forest.parent) - known)
+        if more.size:
+            self.match = np.concatenate([self.match, more])
+            self.holds = np.concatenate([self.holds, more])
+            self.drafted = np.concatenate([self.drafted, more > 0.0])
+        above = np.maximum(forest.parent, 0)
+        drafted = forest.drafted[above] & (forest.parent >= 0)
         filled = drafted != self.drafted
-        # A parent's own signals are features too, and they can be filled in without moving any prior.
-        changed = filled | filled[np.maximum(forest.parent, 0)] | (forest.path_prior != self.path_prior)
         self.drafted = drafted
-        self.path_prior = forest.path_prior.copy()
-        return np.flatnonzero(changed)
+        changed = filled | filled[above]  # a parent's own signals are features too
+        changed[known:] = True
+        return changed.nonzero()[0]
 
 
 class LearnedPolicy:
@@ -141,7 +139,7 @@ class LearnedPolicy:
 
     @property
     def call_ms(self) -> float:
-        """Median milliseconds of one call, measured where the bundle was trained."""
+        """Mean milliseconds of one call, measured where the bundle was trained."""
         return self.bundle.call_ms
 
     @property

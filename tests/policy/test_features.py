@@ -61,7 +61,6 @@ NAN = float("nan")
     [
         ("draft_log_prob", [np.log(0.5), NAN, np.log(0.125), np.log(0.25)]),
         ("lookup_log_count", [np.log(4), np.log(3), np.log(2), 0.0]),
-        ("lookup_log_age", [np.log(10), np.log(10), np.log(20), NAN]),
         ("in_both", [1, 0, 0, 0]),
         ("first_agree", [1, NAN, 1, 1]),
         ("lookup_first_draft_prob", [0.5, NAN, 0.5, 0.5]),
@@ -72,13 +71,8 @@ NAN = float("nan")
         ("parent_match_length", [NAN, 4, NAN, NAN]),
         ("parent_in_both", [NAN, 1, NAN, NAN]),
         ("depth", [1, 2, 1, 1]),
-        ("parent_log_path_prior", [0.0, np.log(0.6), 0.0, 0.0]),
-        ("path_min_log_prior", [np.log(0.6), np.log(0.5), np.log(0.2), np.log(0.25)]),
-        ("path_mean_log_prior", [np.log(0.6), np.log(0.3) / 2, np.log(0.2), np.log(0.25)]),
-        ("lookup_run", [1, 2, 1, 0]),
         ("draft_agreement", [0.9 / 1.9] * 4),
         ("lookup_agreement", [1.0] * 4),
-        ("generated_tokens", [2.0] * 4),
         ("temperature", [0.0] * 4),
     ],
 )
@@ -115,26 +109,6 @@ def test_shape_type_and_layout() -> None:
     assert features.flags.c_contiguous
     np.testing.assert_array_equal(features, node_features(nodes, np.arange(1, 12), plain_context())[rows - 1])
     assert node_features(nodes, rows[:0], plain_context()).shape == (0, len(FEATURES))
-
-
-def test_path_columns_equal_a_walk() -> None:
-    for played in played_rounds(1)[:4]:
-        nodes = played.tree.forest.view()
-        rows = np.arange(1, len(nodes.parent))
-        features = node_features(nodes, rows, plain_context())
-        for row in rows.tolist():
-            priors, run, unbroken = [], 0, True
-            above = row
-            while nodes.parent[above] >= 0:
-                priors.append(float(nodes.prior[above]))
-                unbroken = unbroken and bool(nodes.sources[above] & LOOKUP)
-                run += unbroken
-                above = int(nodes.parent[above])
-            own = features[row - 1]
-            assert own[column("path_min_log_prior")] == pytest.approx(np.log(min(priors)), rel=1e-5)
-            assert own[column("lookup_run")] == run
-            mean = float(np.mean(np.log(priors)))
-            assert own[column("path_mean_log_prior")] == pytest.approx(mean, rel=1e-4, abs=1e-6)
 
 
 def test_batch_mates_change_nothing() -> None:
@@ -192,6 +166,6 @@ def test_growth_features_from_node_features_are_the_same() -> None:
     )
     root = dict(zip(GROWTH_FEATURES, direct[0].tolist(), strict=True))
     assert np.isnan([root[name] for name in ("draft_log_prob", "draft_rank", "lookup_share")]).all()
-    assert [root[name] for name in ("in_draft_vocab", "depth", "log_prior", "generated_tokens")] == [1.0, 0.0, 0.0, 2.0]
+    assert [root[name] for name in ("in_draft_vocab", "depth", "log_prior", "temperature")] == [1.0, 0.0, 0.0, 0.0]
     assert root["below_share"] == nodes.lookup_share[0]
     assert root["below_log_count"] == pytest.approx(np.log1p(nodes.lookup_count[0]))
