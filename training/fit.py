@@ -45,7 +45,7 @@ class TrainSettings:
     seed: int = 0
     match: ForestSettings = field(default_factory=ForestSettings)
     growth: ForestSettings = field(
-        default_factory=lambda: ForestSettings(trees=25, leaves=8, learning_rate=0.15, min_leaf_rows=60)
+        default_factory=lambda: ForestSettings(trees=15, leaves=8, learning_rate=0.15, min_leaf_rows=60)
     )
     rows: DatasetSettings = field(default_factory=DatasetSettings)
     planner: PlannerFitSettings = field(default_factory=PlannerFitSettings)

@@ -41,8 +41,8 @@ GRIDS: dict[str, tuple[str, ...]] = {
 class DemoSettings:
     """What the demo runs on and how much of it."""
 
-    prompts: int = 6  # own demo prompts, spread over the kinds of task
-    max_new_tokens: int = 40
+    prompts: int = 9  # own demo prompts, spread over the kinds of task: one of each
+    max_new_tokens: int = 48
     target: str = "smollm2-135m"
     draft: str = "default"
     traces: Path | None = None  # a dense trace of the pair; None: the one that ships
