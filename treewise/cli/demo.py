@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    prompts: Annotated[int, typer.Option("--prompts", min=1, max=9, help="Prompts to decode live.")] = 6,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens per live answer.")] = 40,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, max=9, help="Prompts to decode live.")] = 9,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens per live answer.")] = 48,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
     traces: Annotated[
@@ -69,7 +69,7 @@ def show(summary: "DemoSummary") -> None:
         "pair": summary.pair,
         "device": summary.cost.device,
         "trained on": f"{summary.train_prompts} prompts of {Path(summary.trace).name}",
-        "judged on": f"the other {summary.held_out_prompts} prompts (A/B), {len(summary.prompts)} demo prompts (live)",
+        "judged on": f"{summary.held_out_prompts} other prompts by replay, {len(summary.prompts)} demo prompts live",
         **{label.name: label.spec for label in summary.labels if label.name.startswith("tuned")},
     }
     rows["match model"] = _match_line(summary.training["match"][0])
@@ -82,7 +82,34 @@ def show(summary: "DemoSummary") -> None:
         out.print(ab_table(part))
         for origin in (*part.report.acceptance, *(profile.words for profile in part.report.profiles)):
             out.print(Text(f"  {origin}", style="dim"))
+    out.print(verdict(summary))
     out.print(f"took {summary.seconds / 60:.1f} minutes; wrote {summary.folder}/summary.json, profile.json and policy")
+
+
+def verdict(summary: "DemoSummary") -> str:
+    """What the tables say of the first policy, in words."""
+    first, rivals = summary.labels[0], summary.labels[1:]
+    rival = max(
+        (label for label in rivals if label.name != "plain"), key=lambda label: summary.live.speedup(label.spec)
+    )
+    mine = summary.live.speedup(first.spec)
+    over = mine / summary.live.speedup(rival.spec)
+    same = "every text equals plain decoding's" if summary.is_identical else "TEXTS DIFFER from plain decoding's"
+    parts = [
+        f"live, {first.name} is {mine:.2f} x plain decoding and {over:.2f} x the fastest rival ({rival.name}); {same}"
+    ]
+    for part in summary.ab:
+        ratios = [(name, row.ratio) for name, row in part.rows() if row.ratio and not row.is_upper_bound]
+        wins = [name for name, ratio in ratios if ratio.high < 1.0]
+        losses = [name for name, ratio in ratios if ratio.low > 1.0]
+        ties = [name for name, ratio in ratios if name not in (*wins, *losses) and name != first.name]
+        said = [
+            f"{word} {', '.join(names)}"
+            for word, names in (("beats", wins), ("loses to", losses), ("ties", ties))
+            if names
+        ]
+        parts.append(f"by replay under {part.profile}, {first.name} {'; '.join(said)} (95 % intervals)")
+    return "\n".join(parts)
 
 
 def _match_line(row: dict[str, Any]) -> str:
