@@ -188,7 +188,7 @@ class Engine:
         capacity = len(prompt) + limit + 256
         target.begin(prompt, capacity)
         if draft is not None:
-            draft.begin(prompt, capacity, prefill=policy.reach.draft_width > 0)
+            draft.begin(prompt, capacity)
             progress.draft_seen = draft.seen_tokens
         index = SuffixIndex(prompt) if self.settings.use_lookup else None
         text = list(prompt)

@@ -141,13 +141,16 @@ def read_manifest(folder: Path, *, full: bool = False) -> dict[str, Any]:
         raise ChecksumError(f"{folder / MANIFEST_NAME} cannot be read ({error}); {cure}") from error
     if manifest.get("schema_version") != MANIFEST_SCHEMA_VERSION:
         raise SchemaVersionError(str(folder), manifest.get("schema_version"), MANIFEST_SCHEMA_VERSION, cure)
-    for name, promised in manifest["files"].items():
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(isinstance(part, dict) for part in files.values()):
+        raise ChecksumError(f"{folder / MANIFEST_NAME} must list its files, got {files!r}; {cure}")
+    for name, promised in files.items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
-        if size != promised["bytes"]:
-            raise ChecksumError(f"{path} must be {promised['bytes']} bytes, got {size}; {cure}")
+        if size is None or size != promised.get("bytes"):
+            raise ChecksumError(f"{path} must be {promised.get('bytes')} bytes, got {size}; {cure}")
         if full or size <= SMALL_FILE_BYTES:
             found = file_sha256(path)
-            if found != promised["sha256"]:
-                raise ChecksumError(f"{path} must have sha256 {promised['sha256']}, got {found}; {cure}")
+            if found != promised.get("sha256"):
+                raise ChecksumError(f"{path} must have sha256 {promised.get('sha256')}, got {found}; {cure}")
     return manifest

@@ -92,8 +92,12 @@ class LiveDraft:
         self._guess_of: dict[int, int] = {}  # forest row -> the draft's first token below it, this round
         self._mask_of: dict[int, NDArray[np.bool_]] = {}  # forest row -> slots it sees, itself included
 
-    def begin(self, prompt: Sequence[int], capacity: int, prefill: bool) -> None:
-        """Forget the last request. `prefill`: run every prompt token but the last now."""
+    def begin(self, prompt: Sequence[int], capacity: int, prefill: bool = True) -> None:
+        """Forget the last request.
+
+        `prefill`: run every prompt token but the last now, as replay assumes whatever the policy; else the first growth
+        catches up.
+        """
         self.tree_model.reset(capacity)
         self._text = list(prompt)
         self._seen = 0

@@ -8,7 +8,8 @@ import numpy as np
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope
-from treewise.data.errors import CoverageError, PolicySpecError, require
+from treewise.data.errors import CoverageError, ParameterError, PolicySpecError, require
+from treewise.data.pair import PairDescription
 from treewise.policy.hook import TreePolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.ab_report import AbReport, AbRow, ProfileOrigin, row_of
@@ -73,7 +74,7 @@ def ab(
 
 def _check_traces(traces: Sequence[LoggedTrace], contenders: Sequence[Contender]) -> None:
     for trace in traces:
-        if trace.manifest.pair != traces[0].manifest.pair:
+        if _pair_differs(trace, traces[0]):
             raise CoverageError(
                 f"traces must be of one pair, got {traces[0].pair_name} in {traces[0].name} "
                 f"and {trace.pair_name} in {trace.name}"
@@ -87,6 +88,17 @@ def _check_traces(traces: Sequence[LoggedTrace], contenders: Sequence[Contender]
                 f"trace {trace.name} is a live trace of policy {writer}: its trees hold what that policy asked for, "
                 f"so it cannot say what {', '.join(others)} would have done; use a dense trace"
             )
+
+
+def _pair_differs(trace: LoggedTrace, other: LoggedTrace) -> bool:
+    """Whether two traces are of different pairs: other hashes, whatever the parts are called."""
+    mine, theirs = trace.manifest.pair, other.manifest.pair
+    if mine == theirs:
+        return False
+    try:
+        return bool(PairDescription.from_json(mine).differences(PairDescription.from_json(theirs)))
+    except ParameterError:
+        return True
 
 
 def _same_policy(spec: str, writer: str | None) -> bool:

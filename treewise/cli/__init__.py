@@ -19,6 +19,7 @@ from treewise.data.errors import TreewiseError
 COMMANDS: tuple[str, ...] = (
     "demo",
     "models",
+    "policies",
     "profile",
     "decode",
     "collect",
