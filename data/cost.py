@@ -34,6 +34,7 @@ class CostGrid:
         require(
             all(b > a for a, b in zip(self.counts, self.counts[1:], strict=False)), "counts", "ascending", self.counts
         )
+        require(self.counts[0] >= 0, "counts", ">= 0", self.counts)
         require(len(self.capacities) >= 1, "capacities", "at least one capacity", self.capacities)
         ascending = all(b > a for a, b in zip(self.capacities, self.capacities[1:], strict=False))
         require(ascending, "capacities", "ascending", self.capacities)
@@ -89,6 +90,11 @@ class CostProfile:
     spread: dict[str, float] = field(default_factory=dict)  # relative interquartile range by measured part
 
     def __post_init__(self) -> None:
+        for name in ("name", "device", "dtype", "attention", "pair", "origin"):
+            require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
+        require(isinstance(self.verified, bool), "verified", "true or false", self.verified)
+        for name in ("versions", "spread"):
+            require(isinstance(getattr(self, name), dict), name, "a mapping", getattr(self, name))
         for name in ("policy_ms", "round_ms", "level_ms"):
             value = getattr(self, name)
             require(isinstance(value, int | float) and 0.0 <= value < float("inf"), name, "finite and >= 0", value)
@@ -140,7 +146,7 @@ class CostProfile:
                     tuple(tuple(float(v) for v in row) for row in part["ms"]),
                 )
             return cls(**settings)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise CostProfileError(f"cost profile must hold two grids of numbers and its prices: {error}") from error
 
     def save(self, path: str | Path) -> None:
@@ -159,7 +165,7 @@ class CostProfile:
             )
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CostProfileError(f"{path} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise CostProfileError(f"{path} must hold one JSON object, got {type(value).__name__}")

@@ -127,7 +127,7 @@ class TraceManifest:
             raise TraceError(f"trace must be a folder with a {MANIFEST_NAME}, got {str(folder)!r}")
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise TraceError(f"{path} is not JSON: {error}") from error
         return cls.from_json(value)
 

@@ -94,7 +94,7 @@ def shard_paths(folder: Path) -> list[Path]:
     shards = folder / SHARDS_NAME
     if not shards.is_dir():
         return []
-    found = (path for path in shards.iterdir() if path.is_dir() and path.name.isdecimal())
+    found = (path for path in shards.iterdir() if path.name.isdecimal())  # a file in a shard's place is a bad shard
     return sorted(found, key=lambda path: int(path.name))
 
 

@@ -42,8 +42,8 @@ class TraceWriter:
 
     A shard is written to a temporary folder beside its place, flushed to disk and renamed, so it appears whole or not
     at all; a killed writer loses at most the open shard. Several writers may share one folder. Used as a context
-    manager, an exception drops the open shard and leaves closed ones. Raises `TraceError` where the folder already
-    holds a trace of other conditions.
+    manager, Ctrl-C keeps every finished request; another exception drops the open shard and leaves closed ones. Raises
+    `TraceError` where the folder holds a trace of other conditions, or something else.
     """
 
     def __init__(self, folder: str | Path, manifest: TraceManifest, shard_rounds: int = 4096) -> None:
@@ -53,6 +53,7 @@ class TraceWriter:
         self.shard_rounds = shard_rounds
         self._open: list[TraceShard] = []
         self._is_closed = False
+        self._check_folder()
         (self.folder / SHARDS_NAME).mkdir(parents=True, exist_ok=True)
         self._claim_manifest()
 
@@ -84,6 +85,7 @@ class TraceWriter:
         shard = concatenate(self._open)
         self._write(shard)
         self._open.clear()
+        _sync(self.folder / SHARDS_NAME)
 
     def close(self) -> None:
         """Write what is open. Closing twice does nothing."""
@@ -102,7 +104,7 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None or issubclass(kind, KeyboardInterrupt):
             self.close()
         else:
             self.drop()
@@ -114,6 +116,15 @@ class TraceWriter:
     def done(self) -> set[str]:
         """The prompt ids that closed shards of the folder hold, so that a collection can go on where it stopped."""
         return {key.prompt_id for key in self.done_requests()}
+
+    def _check_folder(self) -> None:
+        """Leave folders of other things alone; what a killed writer may have left is no other thing."""
+        if not self.folder.exists() or (self.folder / MANIFEST_NAME).is_file():
+            return
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else [self.folder.name]
+        foreign = sorted(name for name in names if name != SHARDS_NAME and not name.startswith(TEMPORARY_PREFIX))
+        if foreign or not self.folder.is_dir():
+            raise TraceError(f"folder must be new, empty or a trace, got {str(self.folder)!r} with {foreign[:3]}")
 
     def _claim_manifest(self) -> None:
         place = self.folder / MANIFEST_NAME
@@ -150,7 +161,6 @@ class TraceWriter:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        _sync(shards)
 
 
 def rounds_table(rounds: Rounds) -> Any:

@@ -9,6 +9,8 @@ import torch
 from treewise.data.errors import ModelOutputError, require
 from treewise.engine.noise import gumbel
 
+MIN_TEMPERATURE = 1e-6  # above 0
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -25,6 +27,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         require(0.0 <= self.temperature < float("inf"), "temperature", "finite and >= 0", self.temperature)
+        # Below it, logits over temperature may leave float32 and tie at infinity.
+        warm = self.temperature == 0.0 or self.temperature >= MIN_TEMPERATURE
+        require(warm, "temperature", f"0 or at least {MIN_TEMPERATURE:g}", self.temperature)
         require(self.top_k >= 0, "top_k", ">= 0 (0: every token)", self.top_k)
         require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         require(0 <= self.seed < 2**63, "seed", "between 0 and 2**63 - 1", self.seed)
@@ -60,6 +65,7 @@ def warp(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.
         mass = torch.softmax(ordered, dim=0).cumsum(0)
         # a token stays while the mass before it is below top_p: the first one always does
         stays = torch.cat((mass.new_zeros(1), mass[:-1])) < sampling.top_p
+        stays[0] = True  # where top_p is below float32
         keep = order[stays].sort().values
         tokens, scores = tokens[keep], scores[keep]
     return tokens, scores

@@ -78,8 +78,12 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a user prompt: under the chat template with the assistant's opening, else as plain text.
 
     Raises:
-        PromptError: the prompt is empty, or encodes to nothing.
+        PromptError: the prompt is empty, encodes to nothing, or holds half of a surrogate pair.
     """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(f"prompt must be encodable as UTF-8, got {text[error.start : error.end]!r}") from error
     if not text.strip():
         raise PromptError(f"prompt must be non-empty text, got {text!r}")
     if getattr(tokenizer, "chat_template", None):

@@ -24,6 +24,7 @@ SCHEMA_VERSION = 1
 INDEX = "bundle.json"
 ONNX, TEXT = "onnx", "lightgbm.txt"
 _MODELS = ("match", "growth")
+_FILES = tuple(f"{model}.{form}" for model in _MODELS for form in (ONNX, TEXT))
 _NAMES = {
     *("schema_version", "pair", "features", "features_sha256", "growth_features", "envelope", "prior_table"),
     *("planner", "call_ms", "calibration", "provenance", "report", "files"),
@@ -63,7 +64,7 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write the bundle to `folder`, replacing a bundle that is there; it appears whole or not at all.
 
-        Raises `BundleError` where the folder exists and is neither empty nor a bundle.
+        Raises `BundleError` as `check_writable` does.
         """
         target = Path(folder)
         check_writable(target)
@@ -178,9 +179,16 @@ class Bundle:
 
 
 def check_writable(folder: Path) -> None:
-    """Raises `BundleError` where `folder` exists and is neither empty nor a bundle."""
-    if folder.exists() and not (folder / INDEX).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BundleError(f"folder must be new, empty or a bundle, got {str(folder)!r}")
+    """Raises `BundleError` where `folder` cannot be made, or holds anything but a bundle: saving would replace it."""
+    if folder.exists():
+        own = folder.is_dir() and (not any(folder.iterdir()) or (folder / INDEX).is_file())
+        if not own:
+            raise BundleError(f"folder must be new, empty or a bundle, got {str(folder)!r}")
+        if foreign := sorted(path.name for path in folder.iterdir() if path.name not in {INDEX, *_FILES}):
+            raise BundleError(f"folder must hold nothing but a bundle, got {foreign} in {str(folder)!r}")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BundleError(f"folder must lie in a folder that can be written, got {str(folder)!r}")
 
 
 def check_features(what: str, found: Sequence[str], expected: Sequence[str]) -> None:
@@ -211,7 +219,7 @@ def _read_index(base: Path) -> dict[str, Any]:
         raise BundleError(f"bundle must be a folder with a {INDEX}, got {str(base)!r}")
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{path} must be JSON: {error}") from error
     if not isinstance(index, dict):
         raise BundleError(f"{path} must hold one JSON object, got {type(index).__name__}")
@@ -241,9 +249,8 @@ def _strings(index: dict[str, Any], name: str) -> tuple[str, ...]:
 
 def _file_hashes(files: dict[str, Any]) -> dict[str, str]:
     """The listed files. Names come from a fixed set, so none can lead out of the folder."""
-    known = {f"{model}.{form}" for model in _MODELS for form in (ONNX, TEXT)}
-    if foreign := sorted(set(files) - known):
-        raise BundleError(f"bundle files must be among {sorted(known)}, got {foreign}")
+    if foreign := sorted(set(files) - set(_FILES)):
+        raise BundleError(f"bundle files must be among {sorted(_FILES)}, got {foreign}")
     return {name: str(digest) for name, digest in files.items()}
 
 

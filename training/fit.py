@@ -36,6 +36,7 @@ Int64Array = NDArray[np.int64]
 
 MIN_GROWTH_ROWS = 200  # below it the planner reads growth chances off agreement and priors
 TIMED_REQUESTS = 3
+START = "log_prior"  # the feature that the match model starts from
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def train_on(
         settings.match,
         judged,
         fits,
+        START,
     )
     growth = _fit_growth(rows, fold, settings.growth, fits)
     match_model, difference = _export(match, rows.match.x, settings.seed)

@@ -2,13 +2,16 @@
 
 Held-out figures and calibration come from cross-fitting: prompts are dealt into folds, and each fold is scored by a
 model that was fitted on other prompts and stopped early on yet other ones. The model that ships is refitted on all
-prompts with the median number of trees.
+prompts with the median number of trees. Where a feature is named to start from (the prior), the first tree is a rising
+step function of that feature alone, so that boosting learns corrections to it: with few prompts the model then begins
+where rule policies end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -37,6 +40,7 @@ class ForestSettings:
     l2: float = 1.0
     folds: int = 5  # the most; fewer prompts give fewer
     patience: int = 10  # rounds without a better held-out log loss
+    start_leaves: int = 31  # steps of the first tree, where the fit starts from one feature
     threads: int = 1  # two that fight for a busy core are far slower than one
     seed: int = 0
 
@@ -46,6 +50,7 @@ class ForestSettings:
         require(0.0 < self.learning_rate <= 1.0, "learning_rate", "above 0 and at most 1", self.learning_rate)
         require(self.min_leaf_rows >= 1, "min_leaf_rows", ">= 1", self.min_leaf_rows)
         require(self.folds >= 3, "folds", ">= 3", self.folds)
+        require(2 <= self.start_leaves <= 64, "start_leaves", "between 2 and 64", self.start_leaves)
         require(self.threads >= 1, "threads", ">= 1", self.threads)
 
 
@@ -88,10 +93,11 @@ def fit_forest(
     settings: ForestSettings,
     judged: tuple[Float32Array, Int64Array] | None = None,
     step: Step = lambda words: None,
+    start: str | None = None,
 ) -> FittedForest:
     """Cross-fit, calibrate and refit on `x` [rows, features] with labels in {0, 1}; `fold` [rows] by prompt.
 
-    `judged` are further feature rows and their folds that are scored but not learned from. `step` is told what is done
+    `start` names the feature that the first tree is to follow, rising. `judged` are further feature rows and their folds that are scored but not learned from. `step` is told what is done
     after each fit. Raises `ParameterError` where there is nothing to learn from.
     """
     require(x.ndim == 2 and x.shape[1] == len(features), "x", f"[rows, {len(features)}]", x.shape)
@@ -112,6 +118,7 @@ def fit_forest(
             settings,
             settings.trees,
             (x[judge], label[judge], weight[judge]),
+            start,
         )
         best.append(max(1, int(booster.best_iteration)))
         for values, folds, scores in ((x, fold, score), (judged_x, judged_fold, judged_score)):
@@ -120,7 +127,7 @@ def fit_forest(
                 scores[rows] = booster.predict(values[rows], raw_score=True, num_iteration=best[-1], num_threads=1)
         step(f"fold {held_out + 1} of {count}")
     trees = int(np.median(best))
-    final = _fit((x, label, weight), features, settings, trees, None)
+    final = _fit((x, label, weight), features, settings, trees, None, start)
     text = round_thresholds_down(final.model_to_string())
     step("final fit")
     calibrated, judged_probability = np.zeros_like(score), np.zeros_like(judged_score)
@@ -143,9 +150,14 @@ def fit_forest(
 
 
 def _fit(
-    rows: Rows, features: Sequence[str], settings: ForestSettings, trees: int, judge: Rows | None
+    rows: Rows,
+    features: Sequence[str],
+    settings: ForestSettings,
+    trees: int,
+    judge: Rows | None,
+    start: str | None,
 ) -> lightgbm.Booster:
-    """One ensemble of at most `trees` trees; stops early on `judge` where there is one with rows."""
+    """One ensemble of at most `trees` trees, the first from `start`; stops early on `judge` where it has rows."""
     x, label, weight = rows
     # A row of NaN that weighs nothing: every feature then has a missing value, so the trees say where NaN goes instead
     # of reading it as 0.
@@ -169,9 +181,34 @@ def _fit(
         "seed": settings.seed,
         "verbosity": -1,
     }
+    first = None if start is None else _first_tree(x, label, weight, features, start, settings, parameters)
     train = lightgbm.Dataset(x, label, weight=weight, feature_name=list(features), params=parameters)
+    rounds = trees if first is None else max(trees - 1, 1)
     if judge is None or not len(judge[0]):
-        return lightgbm.train(parameters, train, num_boost_round=trees)
+        return lightgbm.train(parameters, train, num_boost_round=rounds, init_model=first)
     valid = lightgbm.Dataset(judge[0], judge[1], weight=judge[2], reference=train)
     stop = lightgbm.early_stopping(settings.patience, verbose=False)
-    return lightgbm.train(parameters, train, num_boost_round=trees, valid_sets=[valid], callbacks=[stop])
+    return lightgbm.train(
+        parameters, train, num_boost_round=rounds, init_model=first, valid_sets=[valid], callbacks=[stop]
+    )
+
+
+def _first_tree(
+    x: Float32Array,
+    label: NDArray[np.int8],
+    weight: Float32Array,
+    features: Sequence[str],
+    start: str,
+    settings: ForestSettings,
+    parameters: dict[str, Any],
+) -> lightgbm.Booster:
+    """A rising step function of the feature `start` alone, over the rates of the rows."""
+    place = list(features).index(start)
+    alone = np.full_like(x, np.nan)
+    alone[:, place] = x[:, place]
+    rising = [int(name == start) for name in features]
+    chosen = {
+        **parameters, "num_leaves": settings.start_leaves, "learning_rate": 1.0, "monotone_constraints": rising
+    }  # fmt: skip
+    train = lightgbm.Dataset(alone, label, weight=weight, feature_name=list(features), params=chosen)
+    return lightgbm.train(chosen, train, num_boost_round=1)

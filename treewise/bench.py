@@ -160,6 +160,7 @@ def run_bench(
     if LEARNED in settings.policies:
         bundle = str(settings.bundle or _trained(cost, home, stage))
         specs[LEARNED] = f"{LEARNED}:{bundle}"
+        policy_for(pair, specs[LEARNED])  # a bad bundle should cost no decoding
     key = content_key(
         [
             pair.description.to_json(),

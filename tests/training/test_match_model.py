@@ -116,3 +116,32 @@ def test_thresholds_are_float32_and_every_split_knows_where_nan_goes(fitted: Fit
 def test_settings_that_cannot_be_used_are_refused(name: str, value: float) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be"):
         ForestSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_the_first_tree_follows_the_feature_that_the_fit_starts_from(law: Law, fitted: FittedForest) -> None:
+    started = fit_forest(law.x, law.label, law.weight, law.fold, NAMES, SETTINGS, start="a")
+    first, *others = read_trees(started.text)
+    assert set(first.feature.tolist()) == {0}
+    assert {0, 1, 3} <= {place for tree in others for place in tree.feature.tolist()}
+    assert len(others) + 1 == started.trees <= SETTINGS.trees
+    label, weight = law.label.astype(np.float64), law.weight.astype(np.float64)
+    with_start = figures(label, started.held_out_probability, weight)
+    without = figures(label, fitted.held_out_probability, weight)
+    assert with_start.log_loss < without.log_loss + 0.005
+
+
+def test_few_rows_stay_near_the_feature_that_the_fit_starts_from(law: Law) -> None:
+    prior = np.clip(law.probability + np.random.default_rng(3).normal(0, 0.02, len(law.x)), 0.01, 0.99)
+    x = np.column_stack([law.x[:, 1:], prior]).astype(np.float32)[:400]
+    few = ForestSettings(trees=15, min_leaf_rows=20)
+    fold = (np.arange(400) // 10 % 5).astype(np.int64)
+    label, weight = law.label[:400], law.weight[:400]
+    losses = [
+        figures(
+            label.astype(np.float64),
+            fit_forest(x, label, weight, fold, ("b", "c", "d", "prior"), few, start=start).held_out_probability,
+            weight.astype(np.float64),
+        ).log_loss
+        for start in ("prior", None)
+    ]
+    assert losses[0] < losses[1] + 0.01

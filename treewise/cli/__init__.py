@@ -65,18 +65,25 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; `arguments` default to the process's own.
 
-    A `TreewiseError` becomes one red line on stderr and exit status 2; with `TREEWISE_TRACEBACK=1` it is raised. Other
-    exceptions are faults of treewise and keep their traceback. Typer itself leaves by `SystemExit`.
+    A `TreewiseError`, and an `OSError` such as a full disk or a folder that is a file, becomes one red line on stderr
+    and exit status 2; with `TREEWISE_TRACEBACK=1` it is raised. Other exceptions are faults of treewise and keep their
+    traceback. Typer itself leaves by `SystemExit`.
     """
     try:
         build_app()(args=None if arguments is None else list(arguments), prog_name="treewise")
-    except TreewiseError as error:
+    except (TreewiseError, OSError) as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
-        line = " ".join(f"error: {error}".splitlines())
+        line = " ".join(f"error: {_words(error)}".splitlines())
         Console(stderr=True).print(Text(line, style="red"), soft_wrap=True)
         return EXIT_ERROR
     return 0

@@ -10,8 +10,11 @@ from rich.table import Table
 from treewise.cli._options import DEFAULT_DRAFT, DEFAULT_TARGET, AsJson, Draft, Target, Threads, open_pair
 from treewise.cli._show import console, facts, figures_table, percent, print_json, progress, warn
 
+from treewise.data.errors import CostProfileError, SchemaVersionError
+
 if TYPE_CHECKING:
     from treewise.data.cost import CostGrid, CostProfile
+    from treewise.engine.pair import Pair
 
 SCHEMA_VERSION = 1
 
@@ -38,19 +41,18 @@ def profile(
     Without -o it goes where other commands look for it. A profile that is there already and was measured on another
     device or pair is told before it is replaced.
     """
-    from treewise.data.cost import CostProfile
     from treewise.data.prompt_set import own_prompts
     from treewise.engine.pair import encode_prompt
     from treewise.engine.profile import ProfileSettings, measure_profile
-    from treewise.profiles import mismatch, profile_steps, quick_settings, store, stored_path
+    from treewise.profiles import profile_steps, quick_settings, store, stored_path
 
     settings = quick_settings() if quick else ProfileSettings()
     if repeats:
         settings = replace(settings, repeats=repeats)
     pair = open_pair(target, draft, threads)
     path = out or stored_path(pair)
-    if path.is_file() and (line := mismatch(CostProfile.load(path), pair)):
-        warn(f"{line}; {path} is replaced")
+    if path.is_file():
+        _tell_replaced(path, pair)
     with progress("profiling", profile_steps(settings, pair.draft is not None)) as advance:
         prompts = [encode_prompt(pair, prompt.text) for prompt in own_prompts("demo")[:2]]
         found = measure_profile(pair, settings, prompts, measured=advance, name=name)
@@ -59,6 +61,19 @@ def profile(
         print_json({"schema_version": SCHEMA_VERSION, "path": str(path), "profile": found.to_json()})
     else:
         show(found, path)
+
+
+def _tell_replaced(path: Path, pair: "Pair") -> None:
+    """Warn where `path` holds a profile of another deployment, or one that cannot be read: measuring is its cure."""
+    from treewise.data.cost import CostProfile
+    from treewise.profiles import mismatch
+
+    try:
+        line = mismatch(CostProfile.load(path), pair)
+    except (CostProfileError, SchemaVersionError) as error:
+        line = str(error)
+    if line:
+        warn(f"{line}; {path} is replaced")
 
 
 def show(found: "CostProfile", path: Path) -> None:

@@ -37,7 +37,7 @@ def replay(
 ) -> None:
     """Replay a policy on its own live traces; exit status 1 where a decision or an accepted length differs."""
     from treewise.data.cost import CostProfile
-    from treewise.data.errors import ParameterError
+    from treewise.data.errors import ParameterError, TraceError
     from treewise.policy.registry import parse_policy
     from treewise.training.live_check import replay_live
     from treewise.training.logged_trace import open_trace
@@ -49,6 +49,8 @@ def replay(
     row_buckets = tuple(sorted(int(part) for part in parts))
     traces = [open_trace(folder) for folder in folders]
     for trace in traces:
+        if trace.manifest.kind != "live":
+            raise TraceError(f"trace {trace.name} must be live to be compared with its replay, got a dense one")
         if trace.manifest.input_hashes.get("cost", profile.sha256) != profile.sha256:
             warn(f"trace {trace.name} was written under another cost profile than {profile.name}")
     checks = []
