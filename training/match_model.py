@@ -97,8 +97,9 @@ def fit_forest(
 ) -> FittedForest:
     """Cross-fit, calibrate and refit on `x` [rows, features] with labels in {0, 1}; `fold` [rows] by prompt.
 
-    `start` names the feature that the first tree is to follow, rising. `judged` are further feature rows and their folds that are scored but not learned from. `step` is told what is done
-    after each fit. Raises `ParameterError` where there is nothing to learn from.
+    `start` names the feature that the first tree is to follow, rising. `judged` are further feature rows and their
+    folds that are scored but not learned from. `step` is told what is done after each fit. Raises `ParameterError`
+    where there is nothing to learn from.
     """
     require(x.ndim == 2 and x.shape[1] == len(features), "x", f"[rows, {len(features)}]", x.shape)
     require(len(x) > 0, "rows", "at least one", len(x))

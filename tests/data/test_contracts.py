@@ -51,6 +51,7 @@ PROFILE = CostProfile("here", GRID, CostGrid((1,), (0,), ((2.0,),)), policy_ms=0
         (lambda: PriorTable((0.1,)), ParameterError, "by_match_length must be at least two entries, got (0.1,)"),
         (lambda: PriorTable((0.1, 1.5)), ParameterError, "by_match_length must be probabilities, got (0.1, 1.5)"),
         (lambda: CostGrid((), (0,), ((),)), ParameterError, "counts must be at least one count, got ()"),
+        (lambda: CostGrid((-5, 1), (0,), ((1.0, 2.0),)), ParameterError, "counts must be >= 0, got (-5, 1)"),
         (lambda: CostGrid((2, 1), (0,), ((1.0, 2.0),)), ParameterError, "counts must be ascending, got (2, 1)"),
         (lambda: CostGrid((1,), (), ()), ParameterError, "capacities must be at least one capacity, got ()"),
         (lambda: CostGrid((1,), (5, 5), ((1.0,), (1.0,))), ParameterError, "capacities must be ascending, got (5, 5)"),
@@ -91,6 +92,23 @@ def test_a_profile_file_that_is_none(tmp_path: Path, content: str, message: str)
     path = tmp_path / "cost.json"
     path.write_text(content)
     with pytest.raises(CostProfileError, match=message):
+        CostProfile.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", None),
+        ("verified", "no"),
+        ("spread", "x"),
+        ("verify", {"counts": [float("inf")], "capacities": [0], "ms": [[1.0]]}),
+    ],
+)
+def test_a_profile_file_of_wrong_kinds(tmp_path: Path, name: str, value: object) -> None:
+    stored = BUILTIN["example-a100-70b"].to_json()
+    path = tmp_path / "cost.json"
+    path.write_text(json.dumps({**stored, name: value}))
+    with pytest.raises(CostProfileError, match="cost profile must hold"):
         CostProfile.load(path)
 
 

@@ -120,6 +120,32 @@ def test_an_exception_drops_the_open_shard_only(tmp_path: Path) -> None:
     assert read.leftovers == 0
 
 
+def test_an_interrupt_keeps_every_finished_request(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), TraceWriter(tmp_path, manifest(), 100) as writer:
+        writer.add(*request("a"))
+        writer.add(*request("bb"))
+        raise KeyboardInterrupt
+    assert len(TraceReader(tmp_path).shard_paths()) == 1
+    assert TraceWriter(tmp_path, manifest()).done() == {"a", "bb"}
+
+
+def test_folders_of_something_else_are_left_alone(tmp_path: Path) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("dear", encoding="utf-8")
+    for place in (tmp_path, letter):
+        with pytest.raises(TraceError, match="folder must be new, empty or a trace, got"):
+            TraceWriter(place, manifest())
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_file_in_a_shards_place_is_a_bad_shard(tmp_path: Path) -> None:
+    write(tmp_path)
+    shutil.rmtree(tmp_path / "shards" / "000001")
+    (tmp_path / "shards" / "000001").write_text("x", encoding="utf-8")
+    with pytest.raises(ShardError, match=r"000001/rounds\.parquet is missing"):
+        TraceReader(tmp_path).read_all()
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = TraceWriter(tmp_path, manifest())
     writer.add(*request("a"))

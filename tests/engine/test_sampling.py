@@ -197,6 +197,7 @@ def test_minus_infinity_is_never_said(sampling: Sampling) -> None:
         ({"temperature": -1.0}, "temperature must be finite and >= 0, got -1.0"),
         ({"temperature": float("nan")}, "temperature must be finite and >= 0, got nan"),
         ({"temperature": float("inf")}, "temperature must be finite and >= 0, got inf"),
+        ({"temperature": 1e-40}, "temperature must be 0 or at least 1e-06, got 1e-40"),
         ({"top_k": -2}, "top_k must be >= 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
@@ -207,6 +208,18 @@ def test_minus_infinity_is_never_said(sampling: Sampling) -> None:
 def test_settings_out_of_range(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ParameterError, match=message.replace("*", r"\*")):
         Sampling(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_share_below_float32_leaves_the_best() -> None:
+    logits = torch.tensor([0.0, 3.0, 1.0])
+    sampling = Sampling(temperature=1.0, top_p=1e-300, seed=4)
+    assert warp(logits, sampling)[0].tolist() == [1]
+    assert target_token(logits, 7, sampling) == 1
+
+
+def test_the_lowest_temperature_is_greedy() -> None:
+    logits = torch.tensor([900.0, 1000.0, 999.0])
+    assert {target_token(logits, place, Sampling(temperature=1e-6)) for place in range(50)} == {1}
 
 
 def test_entropy_and_margin() -> None:

@@ -8,8 +8,14 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.engine.disk_pairs import write_tokenizer
-from treewise.data.errors import PairError, TokenMapError
-from treewise.engine.tokenizer import backend_tokenizer, check_token_maps, pre_tokenizer_named, tokenizer_sha256
+from treewise.data.errors import PairError, PromptError, TokenMapError
+from treewise.engine.tokenizer import (
+    backend_tokenizer,
+    check_token_maps,
+    encode_text,
+    pre_tokenizer_named,
+    tokenizer_sha256,
+)
 
 
 def pieces(name: str, text: str) -> list[str]:
@@ -46,6 +52,11 @@ def test_the_first_difference_is_named(there: dict[str, int], message: str) -> N
 
 def test_equal_maps_pass() -> None:
     check_token_maps({"a": 0, "b": 1}, {"b": 1, "a": 0})
+
+
+def test_half_a_surrogate_pair_is_no_prompt() -> None:
+    with pytest.raises(PromptError, match=r"prompt must be encodable as UTF-8, got '\\udcff'"):
+        encode_text(None, "a\udcffb")
 
 
 def test_the_hash_follows_what_decides_ids(tmp_path: Path) -> None:

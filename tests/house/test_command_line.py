@@ -22,6 +22,8 @@ def failing_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(kind: str) -> None:
         if kind == "ours":
             raise ParameterError("depth must be >= 1,\ngot [0]")
+        if kind == "disk":
+            raise OSError(28, "No space left on device", "out/bundle.json")
         raise ZeroDivisionError("a fault")
 
     module = ModuleType("treewise.cli.fail")
@@ -37,6 +39,12 @@ def test_our_errors_are_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "error: depth must be >= 1, got [0]\n"
+
+
+@pytest.mark.usefixtures("failing_command")
+def test_the_disks_errors_are_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fail", "disk"]) == 2
+    assert capsys.readouterr().err == "error: out/bundle.json: No space left on device\n"
 
 
 @pytest.mark.usefixtures("failing_command")

@@ -13,7 +13,7 @@ import pytest
 from tests.policy.models import ENVELOPE, PAIR, tiny_bundle
 from tests.policy.scripted import example_deployment
 from treewise.data.errors import BundleError, SchemaVersionError, TreewiseError
-from treewise.policy.bundle import INDEX, Bundle
+from treewise.policy.bundle import INDEX, Bundle, check_writable
 from treewise.policy.features import FEATURES
 from treewise.policy.hook import DRAFT
 from treewise.policy.planner import PlannerSettings
@@ -85,6 +85,22 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="folder must be new, empty or a bundle"):
         tiny_bundle().save(tmp_path)
     assert (tmp_path / "letter.txt").read_text(encoding="utf-8") == "dear"
+
+
+def test_a_bundles_folder_with_something_else_in_it_is_left_alone(folder: Path) -> None:
+    (folder / "notes.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(BundleError, match=r"folder must hold nothing but a bundle, got \['notes.md'\]"):
+        tiny_bundle(False).save(folder)
+    assert (folder / "notes.md").read_text(encoding="utf-8") == "mine"
+    assert Bundle.load(folder) == tiny_bundle()
+
+
+def test_a_folder_below_a_file_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(BundleError, match="folder must lie in a folder that can be written, got"):
+        check_writable(tmp_path / "file" / "deep" / "bundle")
+    check_writable(tmp_path / "new" / "deep" / "bundle")
+    assert not (tmp_path / "new").exists()
 
 
 def swap_features(index: dict[str, Any]) -> None:

@@ -172,6 +172,11 @@ def test_replay_of_an_own_trace_finds_nothing(
     assert trace["rounds"] == trace["compared"] == sum(len(shard.rounds) for shard in live_shards)
 
 
+def test_replay_of_a_dense_trace_is_refused(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["replay", str(dense_folder)]) == 2
+    assert "must be live to be compared with its replay, got a dense one" in capsys.readouterr().err
+
+
 def test_replay_of_a_changed_trace_fails(
     live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,12 @@ def test_only_registered_names_are_benched(tiny: Path, capsys: pytest.CaptureFix
     assert set(BenchSettings().policies) == set(policy_names()) - {"plain"}
 
 
+def test_a_missing_bundle_is_one_line(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--threads", "1", "--cost", "example-a100-70b", "--policies", "learned", "--bundle", str(tmp_path))
+    assert leave(["bench", "--target", str(tiny), "--draft", DRAFT, *sizes]) == 2
+    assert "error: bundle must be a folder with a bundle.json, got" in capsys.readouterr().err
+
+
 def test_prompts_take_turns_between_tasks() -> None:
     assert [prompt.task for prompt in bench_prompts(4)] == ["copy", "chat", "copy", "chat"]
 

@@ -48,3 +48,15 @@ def test_tables_fit_and_another_devices_profile_is_told(
         assert word in printed.out
     assert "measured on another machine, this is" in printed.err
     assert CostProfile.load(out).name == "mine"
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("content", ["{", '{"schema_version": 0}'])
+def test_a_profile_that_cannot_be_read_is_replaced(
+    content: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "cost.json"
+    out.write_text(content, encoding="utf-8")
+    assert leave(arguments(tiny, "-o", str(out))) == 0
+    assert f"{out} is replaced" in capsys.readouterr().err
+    assert CostProfile.load(out).verify.counts
