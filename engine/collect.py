@@ -15,7 +15,7 @@ import torch
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
-from treewise.data.errors import require
+from treewise.data.errors import PromptError, require
 from treewise.data.prompt_set import Prompt, prompts_sha256
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_writer import TraceWriter
@@ -150,7 +150,10 @@ def collect_dense(
 
 
 def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> Iterator[KnownText]:
-    """The target's own text for each prompt: batched at temperature 0, one by one with its seed above."""
+    """The target's own text for each prompt: batched at temperature 0, one by one with its seed above.
+
+    Raises `PromptError` on a prompt that leaves no room in the target's context.
+    """
     if settings.temperature > 0.0:
         engine = Engine(pair, PlainPolicy(), _UNPRICED, EngineSettings(use_lookup=False))
         for prompt in prompts:
@@ -161,19 +164,24 @@ def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> I
         return
     # Prompts of one length waste no padding.
     encoded = sorted(((encode_prompt(pair, prompt.text), prompt) for prompt in prompts), key=lambda item: len(item[0]))
+    longest = pair.max_context_tokens
+    for ids, prompt in encoded:
+        if len(ids) >= longest:
+            rule = f"shorter than the target's context of {longest} tokens"
+            raise PromptError(f"prompt {prompt.id!r} must be {rule}, got {len(ids)}")
     for start in range(0, len(encoded), settings.batch_rows):
         part = encoded[start : start + settings.batch_rows]
         rows = [DecodeRow(tuple(ids), 0.0, (0,)) for ids, _ in part]
         answers = decode_batch(pair.target, rows, max_new_tokens=settings.max_new_tokens, eos_ids=pair.eos_token_ids)
         for (ids, prompt), answer in zip(part, answers, strict=True):
-            yield _known(pair, prompt, ids, answer, settings, 0)
+            yield _known(pair, prompt, ids, answer[: longest - len(ids)], settings, 0)
 
 
 def _known(
     pair: Pair, prompt: Prompt, ids: Sequence[int], answer: Sequence[int], settings: CollectSettings, seed: int
 ) -> KnownText:
     finish = "eos" if answer[-1] in pair.eos_token_ids else "length"
-    limit = settings.max_new_tokens
+    limit = min(settings.max_new_tokens, pair.max_context_tokens - len(ids))  # as the engine counts
     return KnownText(prompt.id, prompt.task, tuple(ids), tuple(answer), limit, finish, settings.temperature, seed)
 
 

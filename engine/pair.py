@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -133,7 +134,7 @@ def load_model(source: str, *, name: str, dtype: torch.dtype, device: torch.devi
     try:
         with no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise PairError(f"model {name!r} cannot be loaded: {error}") from error
     check_rollback(model, name)
     decoder_of(model)

@@ -102,7 +102,7 @@ class _Scores:
         self.drafted = drafted
         changed = filled | filled[above]  # a parent's own signals are features too
         changed[known:] = True
-        return changed.nonzero()[0]
+        return np.flatnonzero(changed)
 
 
 class LearnedPolicy:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.tiny import NARROW, VOCAB, example_cost, lax_settings, plain_text, tiny_pair
 from treewise.data.envelope import PriorTable
-from treewise.data.errors import ParameterError, TraceError
+from treewise.data.errors import ParameterError, PromptError, TraceError
 from treewise.data.prompt_set import Prompt
 from treewise.data.trace_reader import TraceReader
 from treewise.engine import collect
@@ -71,6 +71,20 @@ def test_live_and_dense_collections_hold_the_plain_text(settings: CollectSetting
     assert (dense.kind, dense.policy, dense.envelope) == ("dense", None, NARROW.widened())
     assert live.temperature == dense.temperature == settings.temperature
     assert live.input_hashes["prompts"] == dense.input_hashes["prompts"] and live.pair == pair.description.to_json()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_texts_end_at_the_targets_context(temperature: float, tmp_path: Path) -> None:
+    pair = tiny_pair("pruned", seed=2, context=24)
+    settings = CollectSettings(max_new_tokens=60, temperature=temperature)
+    collect_live(pair, "topn:8x2", example_cost(), PROMPTS, tmp_path / "live", settings, lax_settings())
+    collect_dense(pair, PROMPTS, tmp_path / "dense", NARROW, PriorTable(), settings)
+    assert texts_in(tmp_path / "live") == texts_in(tmp_path / "dense")
+    first = [TraceReader(tmp_path / kind).read_all().rounds for kind in ("live", "dense")]
+    rooms = [dict(zip(rounds.prompt_id[::-1], rounds.remaining_tokens[::-1], strict=True)) for rounds in first]
+    assert rooms[0] == rooms[1] == {prompt.id: 24 - len(prompt.text) for prompt in PROMPTS}
+    with pytest.raises(PromptError, match=r"prompt.* must be shorter than the target's context of 24 tokens, got 24"):
+        list(texts(pair, [Prompt("long", "chat", "d" * 24)], settings))
 
 
 def test_a_collection_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -179,3 +179,11 @@ def test_without_a_template_prompts_are_plain_text(tmp_path: Path) -> None:
 def test_threads_must_be_positive(folder: Path) -> None:
     with pytest.raises(ParameterError, match="threads must be >= 1, got 0"):
         load_pair(str(folder), "none", threads=0)
+
+
+def test_weights_that_were_cut_short_are_a_pair_error(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(PairError, match="cannot be loaded"):
+        load_pair(str(folder), "none")

@@ -67,7 +67,7 @@ def build_app() -> typer.Typer:
 
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        return f"{error.filename2 or error.filename}: {error.strerror}"  # the second is where it was to go
     return str(error)
 
 

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from treewise.cli._options import DEFAULT_DRAFT, DEFAULT_TARGET, AsJson, Draft, Target, Threads, open_pair
 from treewise.cli._show import console, facts, figures_table, percent, print_json, progress, warn
-
 from treewise.data.errors import CostProfileError, SchemaVersionError
 
 if TYPE_CHECKING:
