@@ -14,7 +14,7 @@ from treewise.policy.hook import TreePolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.ab_report import AbReport, AbRow, ProfileOrigin, row_of
 from treewise.training.contest import Contender, contest, oracle_tally
-from treewise.training.logged_trace import LoggedTrace
+from treewise.training.logged_trace import LoggedTrace, check_distinct
 from treewise.training.statistics import RESAMPLES
 from treewise.training.tally import Tally, joined
 
@@ -44,6 +44,7 @@ def ab(
     names = [contender.name for contender in contenders]
     require(len(set(names)) == len(names) and ORACLE not in names, "policies", "each named once", names)
     _check_traces(traces, contenders)
+    check_distinct(traces)
     has_oracle = all(trace.manifest.kind == "dense" for trace in traces)
     tallies: dict[tuple[int, str], list[Tally]] = {}
     for trace in traces:

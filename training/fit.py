@@ -24,7 +24,7 @@ from treewise.policy.hook import BoolArray, Expansion, Float32Array, ForestView,
 from treewise.policy.learned import LearnedPolicy, make_scorer
 from treewise.training.dataset import DatasetSettings, build_dataset
 from treewise.training.export import PARITY, export_onnx, parity, trial_rows
-from treewise.training.logged_trace import LoggedTrace, logged_trace
+from treewise.training.logged_trace import LoggedTrace, check_distinct, logged_trace
 from treewise.training.match_model import FittedForest, ForestSettings, deal_folds, fit_forest
 from treewise.training.planner_fit import PlannerFitSettings, choose_requests, count_replays, fit_planner
 from treewise.training.replay import replay
@@ -102,6 +102,7 @@ def train_on(
     settings = (settings or TrainSettings()).seeded()
     traces = [part.trace for part in named]
     pair = _one_pair(traces)
+    check_distinct(traces)
     check_writable(Path(out))  # before anything is computed
     requests = sum(len(trace.requests) for trace in traces)
     rows = build_dataset(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))

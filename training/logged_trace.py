@@ -94,7 +94,24 @@ def logged_trace(name: str, manifest: TraceManifest, shard: TraceShard) -> Logge
         sources = 0 if np.isnan(rounds.lookup_match_length).all() else LOOKUP
         sources |= 0 if manifest.draft_reads == "none" else DRAFT
     requests = logged_requests(shard, manifest.envelope.draft_width, manifest.tokens_included)
-    return LoggedTrace(name, manifest, tuple(requests), sources)
+    # Two collections that ran into one folder at once hold a prompt twice; it counts once.
+    kept: dict[tuple[str, int], LoggedRequest] = {}
+    for request in requests:
+        kept.setdefault((request.prompt_id, request.seed), request)
+    return LoggedTrace(name, manifest, tuple(kept.values()), sources)
+
+
+def check_distinct(traces: Sequence[LoggedTrace]) -> None:
+    """Raise `TraceError` where two traces hold the same prompt under the same conditions: it would count twice."""
+    owner: dict[tuple[str, int, float], str] = {}
+    for trace in traces:
+        for request in trace.requests:
+            key = (request.prompt_id, request.seed, trace.manifest.temperature)
+            if key in owner:
+                raise TraceError(
+                    f"traces must hold a prompt once, got {request.prompt_id} in {owner[key]} and in {trace.name}"
+                )
+            owner[key] = trace.name
 
 
 def open_trace(folder: str | Path) -> LoggedTrace:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.training.worlds import COST, GrowAll, World, as_trace, dense_trace, manifest, simulate
+from tests.training.worlds import COST, GrowAll, World, as_trace, dense, dense_trace, manifest, simulate
 from treewise.data.cost import BUILTIN
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError, ParameterError, TraceError
@@ -222,3 +222,14 @@ def test_tuning_finds_the_fastest_of_a_family(trace: LoggedTrace) -> None:
         assert winner.speedup == max(row.speedup for row in found.settings if row.profile == cost.name)
     with pytest.raises(ParameterError, match="families must be among chain, static"):
         tune([short], [COST], ["oracle"])
+
+
+def test_a_trace_named_twice_is_refused(trace: LoggedTrace) -> None:
+    with pytest.raises(TraceError, match="traces must hold a prompt once"):
+        ab([trace, trace], [COST], ["plain"])
+
+
+def test_a_prompt_that_was_logged_twice_counts_once(world: World, trace: LoggedTrace) -> None:
+    shard = dense(world, world.texts[0], ENVELOPE.widened())
+    twice = as_trace(concatenate([shard, shard]), trace.manifest)
+    assert [request.prompt_id for request in twice.requests] == [trace.requests[0].prompt_id]
