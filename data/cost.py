@@ -159,6 +159,10 @@ class CostProfile:
         if str(source) in BUILTIN:
             return BUILTIN[str(source)]
         path = Path(source)
+        if path.suffix == ".json" and not path.exists():
+            raise CostProfileError(
+                f"cost must be a file that exists, got {str(path)!r}: make it with `treewise profile -o`"
+            )
         if not path.is_file():
             raise CostProfileError(
                 f"cost must be a profile file or one of {', '.join(sorted(BUILTIN))}, got {str(source)!r}"

@@ -25,6 +25,7 @@ from treewise.policy.hook import (
 from treewise.policy.topn import TopNPolicy, TopNSettings
 
 MAX_OVERRUNS = 3  # in a row
+HOOK = ("state", "reach", "bind", "begin", "expand", "select", "observe", "finish")
 Answer = TypeVar("Answer")
 
 
@@ -44,6 +45,10 @@ class ContainedPolicy:
         clock: Callable[[], float] = time.perf_counter,  # seconds
     ) -> None:
         require(time_limit_ms > 0.0, "time_limit_ms", "above 0", time_limit_ms)
+        missing = [name for name in HOOK if not hasattr(policy, name)]
+        require(
+            not missing, "policy", f"an object with {', '.join(HOOK)}", f"{type(policy).__name__} without {missing}"
+        )
         self.policy = policy
         self.fallback: TreePolicy = TopNPolicy(TopNSettings(nodes=8, depth=2)) if fallback is None else fallback
         require(self.fallback.state == "none", "fallback", "a policy of state 'none'", self.fallback.state)

@@ -58,7 +58,7 @@ SOURCES: tuple[Source, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The most a policy may ever ask for; replay refuses a trace whose envelope is narrower."""
+    """The most a policy may ever ask for; an offline comparison refuses a trace whose envelope is narrower."""
 
     depth: int  # deepest node it admits
     draft_width: int  # highest draft rank it admits, plus one; 0 where it never drafts

@@ -134,7 +134,8 @@ def replay(
 ) -> ReplayResult:
     """Replay `policy` on `requests`, in order; `advance` is called after each of them.
 
-    Trees that the requests built are kept only while their request runs. Raises `CoverageError` and, from `bind`,
+    The envelope of `deployment` cuts what the policy asks beyond it, as it would live; `ab` refuses such a policy
+    (`check_reach`), because a wider log could have shown more. Trees that the requests built are kept only while their request runs. Raises `CoverageError` and, from `bind`,
     `PolicyError`.
     """
     replayer = Replayer(policy, deployment)

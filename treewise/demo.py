@@ -126,7 +126,7 @@ def _profile(pair: Pair, folder: Path, stage: Stage) -> CostProfile:
     from treewise.engine.profile import measure_profile
 
     chosen = quick_settings()
-    with stage("measuring this machine", profile_steps(chosen, pair.draft is not None)) as advance:
+    with stage("1/5 timing target and draft on this machine", profile_steps(chosen, pair.draft is not None)) as advance:
         prompts = [encode_prompt(pair, prompt.text) for prompt in demo_prompts(2)]
         cost = measure_profile(pair, chosen, prompts, measured=advance)
     store(cost, folder / "profile.json")
@@ -146,7 +146,7 @@ def _train(split: SplitTrace, cost: CostProfile, out: Path, stage: Stage) -> dic
         rows=DatasetSettings(stride=math.ceil(positions / TRAIN_POSITIONS)),
         planner=PlannerFitSettings(requests=12, rate_rounds=2, grid=(1.4,)),
     )
-    with stage("training the policy", None) as advance:
+    with stage("2/5 training the policy on logged prompts", None) as advance:
         report = train_part(
             split, cost, out, chosen, "treewise demo", lambda part, done, total: advance(f"{part} {done}/{total}")
         )
@@ -160,7 +160,7 @@ def _tune(split: SplitTrace, costs: Sequence[CostProfile], prompts: int, stage: 
     trace = spread(split.train, prompts)
     contenders = [Contender.of(spec) for specs in GRIDS.values() for spec in specs]
     total = len(trace.requests) * len(contenders) * len(costs)
-    with stage("tuning chain and top-N", total) as advance:
+    with stage("3/5 searching the best fixed trees by replay", total) as advance:
         tallies = contest(trace, costs, contenders, advance=lambda steps: advance(steps=steps))
     tuned = []
     for place in range(len(costs)):
@@ -191,7 +191,7 @@ def _decode(
     from treewise.engine.pair import encode_prompt
 
     encoded = {prompt.id: encode_prompt(pair, prompt.text) for prompt in prompts}
-    with stage("decoding live", len(encoded) * len(labels)) as advance:
+    with stage("4/5 decoding live, every policy on every prompt", len(encoded) * len(labels)) as advance:
         return run_live(pair, cost, [label.spec for label in labels], encoded, max_new_tokens, advance=advance)
 
 
@@ -199,5 +199,5 @@ def _ab(split: SplitTrace, cost: CostProfile, labels: Sequence[Label], stage: St
     from treewise.training.ab import ab
 
     specs = [label.spec for label in labels]
-    with stage(f"replaying under {cost.name}", len(split.held_out.requests) * len(specs)) as advance:
+    with stage(f"5/5 replaying other prompts under {cost.name}", len(split.held_out.requests) * len(specs)) as advance:
         return ab([split.held_out], [cost], specs, advance=lambda steps: advance(steps=steps))

@@ -1,6 +1,7 @@
 """How commands print: tables within a hundred columns on stdout, progress and warnings on stderr."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from rich.text import Text
 from treewise.stages import Advance
 
 WIDTH = 100
+TELL_SECONDS = 20.0
 
 
 def console(stderr: bool = False) -> Console:
@@ -69,10 +71,13 @@ def yes(value: bool) -> Text:
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Advance]:
-    """A progress bar on stderr: a stage that someone watches. Where stderr is no terminal, one line at its start."""
+    """A progress bar on stderr: a stage that someone watches.
+
+    Where stderr is no terminal, one line at its start and one every `TELL_SECONDS`.
+    """
     screen = console(stderr=True)
     if not screen.is_terminal:
-        note(title if total is None else f"{title}: {total} steps")
+        note(title)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -83,8 +88,14 @@ def progress(title: str, total: int | None = None) -> Iterator[Advance]:
     )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total, word="")
+        done, told = 0, time.monotonic()
 
         def advance(word: str = "", steps: int = 1) -> None:
+            nonlocal done, told
             bar.update(task, advance=steps, word=word[:36])
+            done += steps
+            if not screen.is_terminal and time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                note(f"  {done} of {total}" if total is not None else f"  {word}")
 
         yield advance
