@@ -135,8 +135,8 @@ def replay(
     """Replay `policy` on `requests`, in order; `advance` is called after each of them.
 
     The envelope of `deployment` cuts what the policy asks beyond it, as it would live; `ab` refuses such a policy
-    (`check_reach`), because a wider log could have shown more. Trees that the requests built are kept only while their request runs. Raises `CoverageError` and, from `bind`,
-    `PolicyError`.
+    (`check_reach`), because a wider log could have shown more. Trees that the requests built are kept only while their
+    request runs. Raises `CoverageError` and, from `bind`, `PolicyError`.
     """
     replayer = Replayer(policy, deployment)
     for request in requests:
