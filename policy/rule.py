@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -39,7 +40,7 @@ class SourceChoice:
         require(self.sources in _SOURCE_BITS, "sources", f"one of {', '.join(sorted(_SOURCE_BITS))}", self.sources)
 
 
-class RulePolicy(Generic[SettingsT]):
+class RulePolicy(ABC, Generic[SettingsT]):
     """A policy of fixed rules: remembers nothing, keeps what it admitted.
 
     Subclasses name themselves, their settings and the settings that a spec string gives by place (`3x4`), and answer
@@ -76,9 +77,9 @@ class RulePolicy(Generic[SettingsT]):
     def begin(self, request: RequestInfo) -> None:
         """Nothing to prepare."""
 
+    @abstractmethod
     def expand(self, level: Level) -> Expansion:
         """Each rule's own."""
-        raise NotImplementedError(f"{type(self).__name__} must define expand")
 
     def select(self, forest: ForestView) -> BoolArray:
         """Everything that was admitted."""
