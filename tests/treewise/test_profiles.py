@@ -51,7 +51,7 @@ def test_a_stored_profile_of_another_device_is_told(home: Path, pair: Pair) -> N
 
 
 def test_a_named_profile_must_be_there(pair: Pair, tmp_path: Path) -> None:
-    with pytest.raises(CostProfileError, match="cost must be a profile file or one of"):
+    with pytest.raises(CostProfileError, match="cost must be a file that exists"):
         find_cost(pair, tmp_path / "none.json")
 
 
