@@ -13,6 +13,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from treewise.data.errors import require
+from treewise.engine.cache import cache_argument
 
 GROUPED_ATTENTION = "treewise_grouped"
 COMPACT_BELOW = 0.8  # share of rows still decoding under which the finished ones leave the batch
@@ -134,7 +135,7 @@ def decode_batch(
     eos = torch.tensor(list(eos_ids), dtype=torch.long, device=device)
     num_layers = model.config.get_text_config().num_hidden_layers
     layers = [_PreallocatedLayer(width + max_new_tokens) for _ in range(num_layers)]
-    cache = Cache(layers=layers)  # type: ignore[arg-type]
+    cached = {cache_argument(model): Cache(layers=layers)}  # type: ignore[arg-type]
 
     answers: list[list[int]] = [[] for _ in rows]
     owners = torch.arange(len(rows), device=device)  # [active rows] index into `rows`
@@ -149,9 +150,9 @@ def decode_batch(
                 input_ids=ids,
                 attention_mask=mask[:, None] if step == 0 else mask,
                 position_ids=positions,
-                cache=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **cached,
             ).logits[:, -1]
             token = _speak(logits.float(), temperature[owners], uniform[owners, step])
             for owner, spoken, finished in zip(owners.tolist(), token.tolist(), done.tolist(), strict=True):
