@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,12 @@ def _publish(temporary: Path, target: Path) -> None:
     # rename(2) replaces only an empty folder: a full one is moved aside first, and deleted once the new one is in
     # place. Between any two of these calls another process may have done the same.
     replaced: list[Path] = []
+    published = False
     try:
         for attempt in range(PUBLISH_TRIES):
             try:
                 temporary.rename(target)
+                published = True
                 return
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -108,8 +110,9 @@ def _publish(temporary: Path, target: Path) -> None:
             replaced.append(aside)
         raise ChecksumError(f"{target} is being replaced by other processes again and again; try once more")
     finally:
-        if replaced and not target.exists():
-            replaced.pop().rename(target)  # the new folder did not come: the old one stays
+        if replaced and not published:
+            with suppress(OSError):  # the new folder did not come: the old one stays, unless another's came meanwhile
+                replaced[-1].rename(target)
         for folder in replaced:
             shutil.rmtree(folder, ignore_errors=True)
 
