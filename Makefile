@@ -9,7 +9,7 @@ ROOMS := data engine policy training
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint typecheck rooms bench format wheel clean
+.PHONY: help install demo test check lint typecheck rooms bench format core wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,13 +50,24 @@ typecheck: $(STAMP) ## mypy --strict over source and tests
 rooms: $(STAMP)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/house/test_floors.py tests/house/test_packages.py
 
-bench: $(STAMP) ## timings and text equality on the real pair
+# ARGS go to the first command, and of them only --quick to the second, which has COMPARE_ARGS of its own.
+bench: $(STAMP) ## text equality, shares of time, and transformers beside us, on the real pair
 	$(TEST_ENV) $(BIN)/treewise bench $(ARGS)
+	$(BIN)/treewise compare $(filter --quick,$(ARGS)) $(COMPARE_ARGS)
 	if [ -d tests/bench ]; then $(TEST_ENV) $(BIN)/python -m pytest -m bench tests/bench; fi
 
 format: $(STAMP) ## rewrite the sources in the house's form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Nothing but what import needs, in an environment that was empty: someone else's loop without torch.
+core: ## install the core alone into build/core and run the examples there
+	rm -rf build/core
+	$(PYTHON) -m venv build/core
+	build/core/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	build/core/bin/python -c 'from importlib.util import find_spec; \
+		assert not any(map(find_spec, ("torch", "transformers", "onnxruntime", "lightgbm")))'
+	for example in examples/*_loop.py; do $(TEST_ENV) build/core/bin/python -W error $$example || exit 1; done
 
 wheel: $(STAMP) ## build the wheel into dist/
 	rm -rf build

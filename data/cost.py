@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,14 @@ class CostGrid:
 
     def curve(self, capacity: int = 0) -> Float64Array:
         """Milliseconds at the measured counts, interpolated to `capacity` tokens of cache. Returns [counts]."""
-        table = np.asarray(self.ms, dtype=np.float64)
-        known = np.asarray(self.capacities, dtype=np.float64)
-        place = float(np.clip(capacity, known[0], known[-1]))
-        above = int(np.searchsorted(known, place))
+        known = self.capacities
+        place = float(min(max(capacity, known[0]), known[-1]))
+        above = bisect_left(known, place)
+        upper = np.asarray(self.ms[above], dtype=np.float64)
         if known[above] == place:
-            return np.asarray(table[above])
+            return upper
         weight = (place - known[above - 1]) / (known[above] - known[above - 1])
-        return np.asarray((1.0 - weight) * table[above - 1] + weight * table[above])
+        return (1.0 - weight) * np.asarray(self.ms[above - 1], dtype=np.float64) + weight * upper
 
 
 @dataclass(frozen=True, slots=True)

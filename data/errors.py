@@ -17,6 +17,10 @@ TreewiseError
 ├── BundleError                      a policy bundle that does not fit
 ├── CostProfileError                 a cost profile that cannot be used
 └── MissingExtraError (ImportError)  an optional dependency is not installed
+
+TreewiseWarning (UserWarning)
+├── LossyWarning                     a lossy verification rule: the text is no longer plain decoding's
+└── AcceptanceWarning                a draft that never agrees with the target
 """
 
 from __future__ import annotations
@@ -98,6 +102,18 @@ class MissingExtraError(TreewiseError, ImportError):
         super().__init__(f"{package} is not installed; install it with `pip install treewise[{extra}]`")
         self.package = package
         self.extra = extra
+
+
+class TreewiseWarning(UserWarning):
+    """Everything that treewise warns of by a class of its own."""
+
+
+class LossyWarning(TreewiseWarning):
+    """A lossy verification rule is in use; the message names what is lost."""
+
+
+class AcceptanceWarning(TreewiseWarning):
+    """The draft costs time and brings nothing: none of its tokens was accepted over many rounds."""
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:

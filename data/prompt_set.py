@@ -118,3 +118,13 @@ def _short(value: object) -> str:
     """The value as text, cut to a length that fits an error message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def in_turns(prompts: Iterable[Prompt], count: int) -> tuple[Prompt, ...]:
+    """At most `count` of `prompts`, their tasks taking turns."""
+    queues: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        queues.setdefault(prompt.task, []).append(prompt)
+    longest = max((len(queue) for queue in queues.values()), default=0)
+    turns = [queue[place] for place in range(longest) for queue in queues.values() if place < len(queue)]
+    return tuple(turns[:count])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 NAN = float("nan")
 FINISHES = ("", "eos", "length", "error")
@@ -93,10 +93,15 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column("level", _I16, None, "level that offered the candidate"),
     Column("sources", _U8, None, "bits of the sources that proposed it: 1 lookup, 2 draft"),
     Column("draft_prob", _F32, NAN, "draft softmax at temperature 1; NaN where the draft did not run on the parent"),
-    Column("draft_rank", _F32, NAN, "rank in the draft's distribution, 0 is the first choice"),
+    Column("draft_rank", _F32, NAN, "rank in the draft's distribution, 0 is the first choice; from 32 on it reads 32"),
     Column("draft_entropy", _F32, NAN, "entropy of the draft's distribution below the parent, bits"),
     Column("draft_margin", _F32, NAN, "p1 - p2 of the same distribution"),
     Column("in_draft_vocab", _BOOL, True, "the draft's head can say this token"),
+    Column("draft_drawn_prob", _F32, NAN, "softmax of the draft's warped scores plus the noise; NaN without noise"),
+    Column(
+        "draft_drawn_rank", _F32, NAN, "rank by those scores, 0 is what the draft would draw; from 32 on it reads 32"
+    ),
+    Column("draft_gap", _F32, NAN, "highest perturbed score minus the token's, nats, at most 64"),
     Column("lookup_match_length", _F32, NAN, "context matched below the parent, path included, tokens; 0 is no match"),
     Column("lookup_count", _F32, NAN, "occurrences of the match followed by the token"),
     Column("lookup_share", _F32, NAN, "that count over all continuations of the match"),

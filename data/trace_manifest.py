@@ -22,6 +22,9 @@ IDENTITY_KEY = b"treewise.trace"  # file metadata: the identity of the manifest
 
 INCIDENTAL = ("created", "command")  # may differ between two runs that write into the same trace
 
+EXACT = "exact"  # the verification rule under which another policy commits the same text
+VERIFICATIONS = (EXACT, "relaxed-top-n", "threshold")  # names; a lossy rule carries its number behind a colon
+
 _KINDS = ("live", "dense")
 _DRAFT_READS = ("prefix", "target_features", "none")
 _TEXTS = ("tokenizer_hash", "ranking", "verification", "device", "created", "command")
@@ -42,11 +45,13 @@ class TraceManifest:
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: off
     top_p: float = 1.0  # 1: off
+    min_p: float = 0.0  # 0: off
+    typical_p: float = 1.0  # 1: off
     policy: str | None = None  # spec string of a live trace's policy; None in a dense trace
     draft_reads: str = "prefix"  # or "target_features", or "none" without a draft
     suffix_corpus_hash: str | None = None  # of the frozen corpus behind the lookup
     ranking: str = "plain"
-    verification: str = "exact"
+    verification: str = EXACT
     tokens_included: bool = True  # False: token ids read -1
     versions: dict[str, str] = field(default_factory=dict)
     device: str = "unknown"
@@ -67,10 +72,15 @@ class TraceManifest:
             _is_whole(self.max_new_tokens) and self.max_new_tokens >= 1, "max_new_tokens", ">= 1", self.max_new_tokens
         )
         require(_is_whole(self.seed) and -(2**63) <= self.seed < 2**63, "seed", "a 64-bit integer", self.seed)
+        rule = self.verification.partition(":")[0]
+        require(rule in VERIFICATIONS, "verification", f"one of {', '.join(VERIFICATIONS)}", self.verification)
         warm = _is_number(self.temperature) and self.temperature >= 0
         require(warm, "temperature", "finite and >= 0", self.temperature)
         require(_is_whole(self.top_k) and self.top_k >= 0, "top_k", ">= 0", self.top_k)
         require(_is_number(self.top_p) and 0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
+        require(_is_number(self.min_p) and 0 <= self.min_p <= 1, "min_p", "between 0 and 1", self.min_p)
+        typical = _is_number(self.typical_p) and 0 < self.typical_p <= 1
+        require(typical, "typical_p", "above 0 and at most 1", self.typical_p)
         require(self.draft_reads in _DRAFT_READS, "draft_reads", f"one of {', '.join(_DRAFT_READS)}", self.draft_reads)
         require(isinstance(self.tokens_included, bool), "tokens_included", "True or False", self.tokens_included)
         for name in ("versions", "input_hashes"):

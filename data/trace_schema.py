@@ -134,6 +134,9 @@ class NodeTable:
     draft_entropy: Float32Array  # [nodes] bits
     draft_margin: Float32Array  # [nodes]
     in_draft_vocab: BoolArray  # [nodes]
+    draft_drawn_prob: Float32Array  # [nodes] NaN without noise, as the next two
+    draft_drawn_rank: Float32Array  # [nodes]
+    draft_gap: Float32Array  # [nodes] nats
     lookup_match_length: Float32Array  # [nodes] tokens
     lookup_count: Float32Array  # [nodes]
     lookup_share: Float32Array  # [nodes]

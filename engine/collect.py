@@ -25,6 +25,8 @@ from treewise.engine.dense import KnownText, grow_dense
 from treewise.engine.pair import Pair, encode_prompt
 from treewise.engine.record import LiveRecorder, record_rounds
 from treewise.engine.sampling import Sampling
+from treewise.engine.verification import Verification
+from treewise.policy.draft_ranking import resolve_ranking
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.registry import parse_policy
@@ -40,10 +42,13 @@ class CollectSettings:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
     seed: int = 0  # of the run; each prompt's own seed is derived from it above temperature 0
     batch_rows: int = 32  # texts decoded at once at temperature 0
     shard_rounds: int = 2048
     tokens_included: bool = True
+    ranking: str = ""  # of the draft's candidates; empty: both above temperature 0, plain at 0
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", ">= 1", self.max_new_tokens)
@@ -77,7 +82,10 @@ def build_manifest(
         temperature=settings.temperature,
         top_k=settings.top_k,
         top_p=settings.top_p,
+        min_p=settings.min_p,
+        typical_p=settings.typical_p,
         policy=policy,
+        ranking=resolve_ranking(settings.ranking, settings.temperature),
         draft_reads="none" if pair.draft is None else pair.description.draft_reads,
         tokens_included=settings.tokens_included,
         versions={name: metadata.version(name) for name in ("torch", "transformers", "numpy", "treewise")},
@@ -100,6 +108,7 @@ def collect_live(
 ) -> int:
     """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there."""
     policy = parse_policy(policy_spec)
+    engine_settings = replace(engine_settings or EngineSettings(), ranking=settings.ranking)
     engine = Engine(pair, policy, cost, engine_settings)
     envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
     manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
@@ -107,7 +116,8 @@ def collect_live(
     hashes = {**manifest.input_hashes, "cost": cost.sha256}
     if isinstance(policy, LearnedPolicy):  # its spec names a folder, which may hold another bundle tomorrow
         hashes["bundle"] = policy.bundle.sha256
-    manifest = replace(manifest, input_hashes=hashes)
+    rule = Verification.parse(engine.settings.verification).spec
+    manifest = replace(manifest, input_hashes=hashes, verification=rule)
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for prompt in prompts:
@@ -143,7 +153,8 @@ def collect_dense(
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for text in texts(pair, [prompt for prompt in prompts if prompt.id not in done], settings):
-            writer.add(*grow_dense(pair, text, wide, prior_table))
+            sampling = replace(_run_sampling(settings), seed=text.seed)
+            writer.add(*grow_dense(pair, text, wide, prior_table, sampling=sampling, ranking=settings.ranking))
             if progressed:
                 progressed(text.prompt_id, len(text.completion))
     return len(done)
@@ -187,7 +198,17 @@ def _known(
 
 def _sampling(settings: CollectSettings, prompt: Prompt) -> Sampling:
     seed = prompt_seed(settings.seed, prompt.id) if settings.temperature > 0.0 else 0
-    return Sampling(settings.temperature, settings.top_k, settings.top_p, seed)
+    return replace(_run_sampling(settings), seed=seed)
+
+
+def _run_sampling(settings: CollectSettings) -> Sampling:
+    return Sampling(
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        min_p=settings.min_p,
+        typical_p=settings.typical_p,
+    )
 
 
 _UNPRICED = CostProfile.load("example-a100-70b")  # plain decoding reads no price

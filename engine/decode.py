@@ -7,22 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import ParameterError, PromptError, require
 from treewise.data.suffix import SuffixIndex
+from treewise.data.trace_manifest import EXACT
+from treewise.engine.acceptance import FloorWatch
 from treewise.engine.live_draft import LiveDraft
 from treewise.engine.live_target import LiveTarget
 from treewise.engine.pair import Pair
-from treewise.engine.sampling import Sampling, entropy_and_margin, target_token
+from treewise.engine.sampling import Sampling, entropy_and_margin
+from treewise.engine.verification import Speaker, Verification
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, RoundContext, TreePolicy
+from treewise.policy.draft_ranking import BOTH, RANKINGS
+from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
 from treewise.policy.learned import LearnedPolicy
-from treewise.policy.outcome import Walk, build_outcome, walk
-from treewise.policy.progress import Progress, build_context
-from treewise.policy.round import RoundBuilder, RoundTree
+from treewise.policy.outcome import RoundRecord as RoundRecord
+from treewise.policy.outcome import build_outcome, walk
+from treewise.policy.progress import Progress, append_committed, build_context, check_guesses
+from treewise.policy.round import RoundBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +37,9 @@ class EngineSettings:
     prior_table: PriorTable = field(default_factory=PriorTable)
     row_buckets: tuple[int, ...] = ()  # verify passes are padded up to these rows; empty: no padding
     use_lookup: bool = True
+    ranking: str = ""  # of the draft's candidates above temperature 0, see `treewise.policy.draft_ranking`; empty: both
+    verification: str = EXACT  # or a lossy rule, see `treewise.engine.verification`
     time_limit_ms: float = 50.0  # of one policy call
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One finished round, as recorders and tests see it; valid until the next round."""
-
-    index: int
-    context: RoundContext
-    tree: RoundTree
-    walk: Walk
-    committed: tuple[int, ...]
-    draft_agrees: tuple[int, ...]  # aligned with the positions that became checkable
-    agrees_from: int  # position of the first of them
-    lookup_agrees: tuple[int, ...]  # aligned with `committed`
-    root_token: int
-    fallback: bool
-    suspended: bool
-    draft_ms: float
-    verify_ms: float
-    policy_ms: float
-    verify_rows: int
-    finish: str  # "" while the request goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +103,14 @@ class Engine:
         self.cost = cost
         self.settings = settings or EngineSettings()
         self.policy = ContainedPolicy(policy, time_limit_ms=self.settings.time_limit_ms)
-        self._builder = RoundBuilder(self.settings.envelope, self.settings.prior_table)
+        require(
+            self.settings.ranking in ("", *RANKINGS), "ranking", f"one of {', '.join(RANKINGS)}", self.settings.ranking
+        )
+        self._ranking = self.settings.ranking or BOTH  # at temperature 0 there is no noise to rank with
+        self._builder = RoundBuilder(self.settings.envelope, self.settings.prior_table, ranking=self._ranking)
+        self._verification = Verification.parse(self.settings.verification)
+        self._verification.warn()
+        self._watch = FloorWatch()
         self._target = LiveTarget(pair.target)
         vocab_size = pair.description.vocab_size
         self._draft = (
@@ -135,6 +126,7 @@ class Engine:
             sources=sources,
             vocab_size=vocab_size,
             row_buckets=self.settings.row_buckets,
+            ranking=self._ranking,
         )
         self.policy.bind(self.deployment)
         self._num_requests = 0
@@ -188,7 +180,7 @@ class Engine:
         capacity = len(prompt) + limit + 256
         target.begin(prompt, capacity)
         if draft is not None:
-            draft.begin(prompt, capacity)
+            draft.begin(prompt, capacity, sampling=sampling, ranking=self._ranking)
             progress.draft_seen = draft.seen_tokens
         index = SuffixIndex(prompt) if self.settings.use_lookup else None
         text = list(prompt)
@@ -217,7 +209,9 @@ class Engine:
         rows = self.deployment.padded_rows(int(tree.kept.sum()))
         verify_before = target.verify_seconds
         logits = target.verify(tree, root, position, rows)
-        result = walk(tree, 1, _Speaker(tree, target, logits, position, sampling, self.pair.eos_token_ids))
+        eos = self.pair.eos_token_ids
+        result = walk(tree, 1, Speaker(tree, target, logits, position, sampling, eos, self._verification))
+        self._watch.see(tree, result)
         committed = result.tokens[0]
         path = result.path_rows[0][: len(committed)]  # an accepted end of text is the new root, not before it
         target.commit(position, path)
@@ -225,9 +219,12 @@ class Engine:
             draft.commit(path, committed)
         said_by = target.place_of(path[-1])  # the row whose distribution gave the new root
         entropy, margin = entropy_and_margin(logits[said_by][None])
-        lookup_agrees = tuple(_extend(index, committed)) if index is not None else (-1,) * len(committed)
+        lookup_agrees = tuple(append_committed(index, committed)) if index is not None else (-1,) * len(committed)
         text.extend(committed)
-        agrees_from, draft_agrees = self._check_guesses(progress, text, int(result.drafted_path[0]))
+        agrees_from = progress.draft_seen
+        draft_agrees: tuple[int, ...] = ()
+        if draft is not None:
+            draft_agrees = check_guesses(progress, text, int(result.drafted_path[0]), draft.first_guess)
         policy.observe(build_outcome(tree, context, result))
         progress.advance(
             int(result.accepted_length[0]),
@@ -239,7 +236,7 @@ class Engine:
             float(margin[0]),
         )
         finish = ""
-        if committed[-1] in self.pair.eos_token_ids:
+        if committed[-1] in eos:
             finish = "eos"
         elif progress.remaining_tokens <= 0:
             finish = "length"
@@ -261,54 +258,6 @@ class Engine:
             verify_rows=rows,
             finish=finish,
         )
-
-    def _check_guesses(self, progress: Progress, text: list[int], drafted_path: int) -> tuple[int, tuple[int, ...]]:
-        """Compare the draft's first guesses that this round made checkable with the text."""
-        if self._draft is None or drafted_path == 0:
-            return progress.draft_seen, ()
-        first = progress.draft_seen
-        guesses = self._draft.first_guess
-        agrees = []
-        for place in range(first, progress.position + drafted_path):
-            if place + 1 < len(text):
-                guess = guesses.pop(place, -1)
-                agrees.append(-1 if guess < 0 else int(guess == text[place + 1]))
-        return first, tuple(agrees)
-
-
-class _Speaker:
-    """What the target says along the path, asked row by row."""
-
-    def __init__(
-        self,
-        tree: RoundTree,
-        target: LiveTarget,
-        logits: torch.Tensor,
-        position: int,
-        sampling: Sampling,
-        eos_token_ids: tuple[int, ...],
-    ) -> None:
-        self._tree = tree
-        self._target = target
-        self._logits = logits
-        self._position = position
-        self._sampling = sampling
-        self._eos = eos_token_ids
-
-    def __call__(self, request: int, row: int) -> int:
-        forest = self._tree.forest
-        depth = int(forest.column("depth")[row])
-        if depth and int(forest.column("token")[row]) in self._eos:
-            return -1
-        return target_token(self._logits[self._target.place_of(row)], self._position + depth + 1, self._sampling)
-
-
-def _extend(index: SuffixIndex, committed: Sequence[int]) -> Iterator[int]:
-    """Append committed tokens; yields 1, 0 or -1: whether the lookup's first continuation was the token."""
-    for token in committed:
-        guess = index.predict()
-        yield -1 if guess < 0 else int(guess == token)
-        index.append(token)
 
 
 def collect(steps: Iterator[RoundRecord], engine: Engine, began: float) -> Completion:

@@ -18,12 +18,13 @@ from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import PromptError, require
 from treewise.data.suffix import SuffixIndex
 from treewise.data.trace_schema import NodeTable, Rounds
+from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import DraftModel, decoder_layers, decoder_of
-from treewise.engine.live_draft import DraftHead
 from treewise.engine.pair import Pair
 from treewise.engine.record import build_tables, node_columns
-from treewise.engine.sampling import entropy_and_margin
+from treewise.engine.sampling import Sampling, entropy_and_margin
 from treewise.engine.tree_model import TreeModel
+from treewise.policy.draft_ranking import PLAIN, resolve_ranking
 from treewise.policy.everything import EverythingPolicy
 from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, DraftGuesses, Int32Array, Nodes
 from treewise.policy.outcome import walk
@@ -54,15 +55,23 @@ class KnownText:
 class DenseDraft:
     """The draft at many positions of one text at once."""
 
-    def __init__(self, draft: DraftModel, vocab_size: int, width: int, text: Sequence[int]) -> None:
+    def __init__(
+        self,
+        draft: DraftModel,
+        vocab_size: int,
+        width: int,
+        text: Sequence[int],
+        sampling: Sampling | None = None,
+        ranking: str = PLAIN,
+    ) -> None:
         self.head = DraftHead(draft, vocab_size, width)
+        self.head.begin(sampling or Sampling(), ranking)
         self.tree_model = TreeModel(draft.model, draft.num_layers, capacity=len(text) + 2048)
         hidden = self.tree_model.prefill(list(text))
         assert hidden is not None
         self._hidden = hidden  # [text, hidden size]
-        none = np.zeros(0, dtype=np.int32)
-        self._first = self.head.read(hidden, none, none).tokens[:, 0]
         self._length = len(text)
+        self._first = self.guesses_along(0)[:, 0]
         self._roots = np.zeros(0, dtype=np.int64)  # [requests] positions
         self._slot_of: dict[int, int] = {}
         self._mask_of: dict[int, NDArray[np.bool_]] = {}
@@ -75,8 +84,14 @@ class DenseDraft:
         self.tree_model.cache.keep(self._length, ())
 
     def first_guess(self, position: int) -> int:
-        """The draft's most probable token behind the text up to `position`."""
+        """The draft's first choice behind the text up to `position`."""
         return int(self._first[position])
+
+    def guesses_along(self, first: int) -> NDArray[np.int32]:
+        """The draft's candidates behind every position of the text from `first` on, best first, [positions, width]."""
+        none = np.zeros(0, dtype=np.int32)
+        below = np.arange(first + 1, self._length + 1, dtype=np.int32)
+        return self.head.read(self._hidden[first:], below, none, none).tokens
 
     def in_vocab(self, tokens: Int32Array) -> BoolArray:
         """Which of `tokens` [n] the draft's head can say."""
@@ -90,7 +105,8 @@ class DenseDraft:
         hidden[outer] = self._hidden[self._roots[nodes.request[rows[outer]]]]
         if inner.size:
             hidden[inner] = self._run(nodes, rows[inner])
-        return self.head.read(hidden, extra_rows, extra_tokens)
+        positions = self._roots[nodes.request[rows]] + nodes.depth[rows] + 1
+        return self.head.read(hidden, positions.astype(np.int32), extra_rows, extra_tokens)
 
     def _run(self, nodes: Nodes, rows: Int32Array) -> torch.Tensor:
         start = self.tree_model.cache.length
@@ -112,31 +128,46 @@ class DenseDraft:
 @torch.inference_mode()
 def target_signals(pair: Pair, text: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]:
     """Entropy (bits), margin and most probable next token of the target at every position of `text`; each [text]."""
-    decoder = decoder_of(pair.target)
-    model = TreeModel(pair.target, len(decoder_layers(decoder)), capacity=len(text))
-    count = len(text)
-    positions = np.arange(count, dtype=np.int32)
-    logits = model.forward(np.asarray(text, dtype=np.int32), positions, np.tri(count, dtype=np.bool_))
+    logits = target_logits(pair, text)
     entropy, margin = entropy_and_margin(logits)
     return entropy.cpu().numpy(), margin.cpu().numpy(), logits.argmax(-1).cpu().numpy()
 
 
+@torch.inference_mode()
+def target_logits(pair: Pair, text: Sequence[int]) -> torch.Tensor:
+    """Logits [text, vocabulary] of the target behind every position of `text`, in one teacher-forced pass."""
+    model = TreeModel(pair.target, len(decoder_layers(decoder_of(pair.target))), capacity=len(text))
+    count = len(text)
+    positions = np.arange(count, dtype=np.int32)
+    return model.forward(np.asarray(text, dtype=np.int32), positions, np.tri(count, dtype=np.bool_))
+
+
 def grow_dense(
-    pair: Pair, text: KnownText, envelope: Envelope, prior_table: PriorTable, chunk_positions: int = 16
+    pair: Pair,
+    text: KnownText,
+    envelope: Envelope,
+    prior_table: PriorTable,
+    chunk_positions: int = 16,
+    sampling: Sampling | None = None,
+    ranking: str = "",
 ) -> tuple[Rounds, NodeTable]:
     """Trace tables of one text: a tree grown to `envelope` at each position that a round may start from.
 
-    `envelope` should be the widened one of the policies that will be replayed (`Envelope.widened`).
+    `envelope` should be the widened one of the policies that will be replayed (`Envelope.widened`). `sampling`, by
+    default the text's temperature and seed alone, and `ranking` say how the draft's candidates are ranked.
     """
+    sampling = sampling or Sampling(text.temperature, seed=text.seed)
+    ranking = resolve_ranking(ranking, sampling.temperature)
     tokens = (*text.prompt, *text.completion)
     first = len(text.prompt) - 1
     entropy, margin, _ = target_signals(pair, tokens[:-1])
     draft = None
     if pair.draft is not None:
-        draft = DenseDraft(pair.draft, pair.description.vocab_size, max(envelope.draft_width, 1), tokens[:-1])
+        width = max(envelope.draft_width, 1)
+        draft = DenseDraft(pair.draft, pair.description.vocab_size, width, tokens[:-1], sampling, ranking)
     policy = EverythingPolicy()
     # A chain offered whole keeps the priors of its offer; a policy that drafts first may be offered more.
-    builder = RoundBuilder(envelope, prior_table, whole_chains=False)
+    builder = RoundBuilder(envelope, prior_table, whole_chains=False, ranking=ranking)
     limit = min(text.max_new_tokens, pair.max_context_tokens - len(text.prompt))  # as the engine counts
     index = SuffixIndex(tokens[:first])
     rounds: list[dict[str, Any]] = []

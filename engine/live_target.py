@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from treewise.engine.draft_model import decoder_layers, decoder_of
-from treewise.engine.tree_model import BoolMatrix, TreeModel
+from treewise.engine.tree_model import BoolMatrix, TreeModel, see_ancestors
 from treewise.policy.round import RoundTree
 
 
@@ -23,7 +23,7 @@ class LiveTarget:
         self.tree_model = TreeModel(model, len(decoder_layers(self._decoder)))
         self.verify_seconds = 0.0
         self.num_passes = 0
-        self._place_of: dict[int, int] = {}  # forest row -> row of the verify pass
+        self._place = np.zeros(0, dtype=np.int64)  # [forest rows] row of the verify pass, -1: it did not run
 
     def begin(self, prompt: Sequence[int], capacity: int) -> None:
         """Forget the last request and prefill every prompt token but the last, which is the first root."""
@@ -45,8 +45,9 @@ class LiveTarget:
         assert base == position
         kept = np.flatnonzero(tree.kept)
         tokens, depths, mask = verify_rows(tree, kept, root_token, base, padded_rows)
+        self._place = np.full(tree.forest.num_rows, -1, dtype=np.int64)
+        self._place[kept] = np.arange(len(kept))
         logits = self.tree_model.forward(tokens, (position + depths).astype(np.int32), mask)
-        self._place_of = {int(row): place for place, row in enumerate(kept)}
         self.num_passes += 1
         if logits.device.type != "cpu":
             torch.cuda.synchronize(logits.device)
@@ -55,11 +56,11 @@ class LiveTarget:
 
     def place_of(self, row: int) -> int:
         """The row of the last verify pass that forest `row` ran in."""
-        return self._place_of[row]
+        return int(self._place[row])
 
     def commit(self, position: int, path_rows: Sequence[int]) -> None:
         """Keep the root and the accepted path (forest rows, root first); everything else of the tree goes."""
-        self.tree_model.cache.keep(position, [position + self._place_of[row] for row in path_rows])
+        self.tree_model.cache.keep(position, [position + self.place_of(row) for row in path_rows])
 
 
 def verify_rows(
@@ -85,9 +86,6 @@ def verify_rows(
     mask = np.zeros((rows, base + rows), dtype=np.bool_)
     mask[:, :base] = True
     mask[np.arange(rows), base + np.arange(rows)] = True
-    inner = mask[:count, base : base + count]
-    # Ancestors of a row are its parent's, parents first: one pass per depth.
-    for level in range(1, int(depths.max(initial=0)) + 1):
-        here = np.flatnonzero(depths[:count] == level)
-        inner[here] |= inner[above[here]]
+    inner = np.arange(1, count)
+    see_ancestors(mask[:count, base : base + count], inner, above[inner], depths[inner])
     return tokens, depths, mask

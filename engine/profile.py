@@ -15,8 +15,8 @@ from treewise.data.cost import CostGrid, CostProfile
 from treewise.data.errors import require
 from treewise.engine.collect import known_device
 from treewise.engine.decode import Completion, Engine, EngineSettings
+from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import decoder_layers, decoder_of
-from treewise.engine.live_draft import DraftHead
 from treewise.engine.pair import Pair
 from treewise.engine.tree_model import TreeModel
 from treewise.policy.plain import PlainPolicy
@@ -69,10 +69,12 @@ def measure_profile(
     else:
         head = DraftHead(pair.draft, vocab_size, 5)
         none = np.zeros(0, dtype=np.int32)
+
+        def read(hidden: torch.Tensor) -> object:
+            return head.read(hidden, np.zeros(len(hidden), dtype=np.int32), none, none)
+
         model = TreeModel(pair.draft.model, pair.draft.num_layers, max(settings.capacities) + 256)
-        draft, draft_spread = _grid(
-            model, settings.draft_tokens, settings, rng, vocab_size, lambda hidden: head.read(hidden, none, none), tell
-        )
+        draft, draft_spread = _grid(model, settings.draft_tokens, settings, rng, vocab_size, read, tell)
     unpriced = CostProfile(name or pair.name, verify, draft)
     round_ms, level_ms, policy_ms = _round_costs(pair, unpriced, settings, prompts, rng)
     tell("rounds")

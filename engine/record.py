@@ -1,130 +1,14 @@
-"""Live traces: the rounds of an engine, as rows of a trace."""
+"""Live traces of the engine: its rounds, recorded as they pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-import numpy as np
-
-from treewise.data.trace_schema import NodeTable, Rounds
-from treewise.data.trace_writer import TraceWriter
-from treewise.engine.decode import RoundRecord
-from treewise.policy.forest import Forest
-from treewise.policy.hook import BoolArray, Int8Array
-
-NODE_SIGNALS = (
-    "draft_prob",
-    "draft_rank",
-    "draft_entropy",
-    "draft_margin",
-    "in_draft_vocab",
-    "lookup_match_length",
-    "lookup_count",
-    "lookup_share",
-    "lookup_age",
-    "lookup_rank",
-)
-
-
-def node_columns(
-    forest: Forest, request: int, round_index: int, root: int, kept: BoolArray, on_path: BoolArray, match: Int8Array
-) -> dict[str, Any]:
-    """Trace columns of one request's candidates in one round.
-
-    Args:
-        forest: the round's rows; may hold several requests.
-        root: forest row of this request's root.
-        kept, on_path, match: [rows] over the whole forest.
-    """
-    column = forest.column
-    rows = np.flatnonzero((column("request") == column("request")[root]) & (column("parent") >= 0))
-    number = np.zeros(forest.num_rows, dtype=np.int32)  # 0 stays the root's
-    number[rows] = np.arange(1, len(rows) + 1)
-    parts: dict[str, Any] = {name: column(name)[rows].copy() for name in NODE_SIGNALS}
-    for name in ("depth", "level"):
-        parts[name] = column(name)[rows].astype(np.int16)
-    for name in ("token", "sources", "admitted", "grown", "drafted"):
-        parts[name] = column(name)[rows].copy()
-    parts["request"] = np.full(len(rows), request, dtype=np.int32)
-    parts["round"] = np.full(len(rows), round_index, dtype=np.int32)
-    parts["node"] = number[rows]
-    parts["parent"] = number[column("parent")[rows]]
-    parts["kept"] = kept[rows]
-    parts["on_path"] = on_path[rows]
-    parts["match"] = match[rows]
-    parts["survives"] = match[rows] == 1
-    return parts
-
-
-class LiveRecorder:
-    """Turns the rounds of one request into trace rows; `add` after each round, `finish` at the end."""
-
-    def __init__(self, prompt_id: str, task: str, prompt_tokens: int, temperature: float, seed: int) -> None:
-        self._fixed = {"prompt_id": prompt_id, "task": task, "prompt_tokens": prompt_tokens}
-        self._temperature = temperature
-        self._seed = seed
-        self._rounds: list[dict[str, Any]] = []
-        self._nodes: list[dict[str, Any]] = []
-        self._draft_agrees: dict[int, int] = {}  # position of the guess -> whether it agreed
-
-    def add(self, record: RoundRecord) -> None:
-        """Take one round; everything is copied out of the engine's buffers."""
-        context, forest, tree = record.context, record.tree.forest, record.tree
-        nodes = node_columns(forest, 0, record.index, 0, tree.kept, record.walk.on_path, record.walk.match)
-        self._nodes.append(nodes)
-        for place, agrees in enumerate(record.draft_agrees):
-            self._draft_agrees[record.agrees_from + place] = agrees
-        self._rounds.append(
-            {
-                **self._fixed,
-                "request": 0,
-                "round": record.index,
-                "position": int(context.position[0]),
-                "generated_tokens": int(context.generated_tokens[0]),
-                "remaining_tokens": int(context.remaining_tokens[0]),
-                "temperature": self._temperature,
-                "seed": self._seed,
-                "root_token": record.root_token,
-                "committed": record.committed,
-                "lookup_agrees": record.lookup_agrees,
-                "target_entropy": float(context.target_entropy[0]),
-                "target_margin": float(context.target_margin[0]),
-                **{
-                    name: float(forest.column(name)[0])
-                    for name in ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
-                },
-                "opening": int(forest.column("grown")[0]),
-                "num_nodes": len(nodes["node"]),
-                "accepted_length": int(record.walk.accepted_length[0]),
-                "draft_growths": len(tree.growth_tokens),
-                "draft_tokens": sum(tree.growth_tokens),
-                "verify_rows": record.verify_rows,
-                "policy_calls": tree.policy_calls,
-                "fallback": record.fallback,
-                "suspended": record.suspended,
-                "draft_ms": record.draft_ms,
-                "verify_ms": record.verify_ms,
-                "policy_ms": record.policy_ms,
-                "finish": record.finish,
-            }
-        )
-
-    def finish(self, writer: TraceWriter) -> None:
-        """Hand the request to `writer`. A request without rounds leaves nothing."""
-        if not self._rounds:
-            return
-        for row in self._rounds:
-            start = row["position"]
-            row["draft_agrees"] = [self._draft_agrees.get(start + i, -1) for i in range(len(row["committed"]))]
-        writer.add(*build_tables(self._rounds, self._nodes))
-
-
-def build_tables(rounds: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> tuple[Rounds, NodeTable]:
-    """Tables of one request from rounds as mappings and nodes as columns per round."""
-    columns = {name: [row[name] for row in rounds] for name in rounds[0]}
-    merged = {name: np.concatenate([part[name] for part in nodes]) for name in nodes[0]}
-    return Rounds.build(**columns), NodeTable.build(**merged)
+from treewise.policy.outcome import RoundRecord
+from treewise.policy.record import NODE_SIGNALS as NODE_SIGNALS
+from treewise.policy.record import LiveRecorder as LiveRecorder
+from treewise.policy.record import build_tables as build_tables
+from treewise.policy.record import node_columns as node_columns
 
 
 def record_rounds(steps: Iterable[RoundRecord], recorder: LiveRecorder) -> Iterator[RoundRecord]:

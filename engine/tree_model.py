@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,3 +88,15 @@ class TreeModel:
         # The eager kernel adds its mask: a boolean one would be added as 0 and 1.
         floor = torch.finfo(self.dtype).min
         return torch.zeros(boolean.shape, dtype=self.dtype, device=self.device).masked_fill(~boolean, floor)
+
+
+def see_ancestors(
+    sees: BoolMatrix, rows: NDArray[np.integer[Any]], above: NDArray[np.integer[Any]], depths: NDArray[np.integer[Any]]
+) -> None:
+    """Let `rows` [n] of `sees` [slots, slots] see what their parents `above` [n] see, parents before children.
+
+    One pass for each of the `depths` [n]: rows of one depth are never each other's parents.
+    """
+    for depth in np.unique(depths).tolist():
+        here = depths == depth
+        sees[rows[here]] |= sees[above[here]]

@@ -10,13 +10,23 @@ from treewise.policy.hook import DRAFT, BoolArray, Deployment, Float32Array, Nod
 Float64Array = NDArray[np.float64]
 
 
+def padded_sizes(deployment: Deployment, max_nodes: int) -> NDArray[np.int64]:
+    """Rows that verify passes of the root and 0 .. `max_nodes` nodes run with, [max_nodes + 1]."""
+    rows = np.arange(1, max_nodes + 2)
+    if deployment.row_buckets:
+        buckets = np.asarray(deployment.row_buckets)
+        place = buckets.searchsorted(rows)
+        inside = place < len(buckets)
+        rows[inside] = buckets[place[inside]]
+    return rows
+
+
 def verify_curve(deployment: Deployment, max_nodes: int, capacity: int = 0) -> Float64Array:
     """Milliseconds of a verify pass of the root and 0 .. `max_nodes` nodes, padding included, [max_nodes + 1].
 
     `capacity` is in tokens of cache.
     """
-    rows = [deployment.padded_rows(1 + nodes) for nodes in range(max_nodes + 1)]
-    return deployment.cost.verify_ms(rows, capacity)
+    return deployment.cost.verify_ms(padded_sizes(deployment, max_nodes), capacity)
 
 
 def best_prefix(gains: Float64Array | Float32Array, prefix_ms: Float64Array, tokens_per_ms: float) -> int:
@@ -25,8 +35,9 @@ def best_prefix(gains: Float64Array | Float32Array, prefix_ms: Float64Array, tok
     Maximises the sum of the first k gains minus `tokens_per_ms` times `prefix_ms[k]` over all k from 0 to n, so a
     step of the cost curve is crossed where what lies behind it pays for it. `prefix_ms` is [n + 1].
     """
-    totals = np.concatenate([[0.0], np.cumsum(gains, dtype=np.float64)])
-    return int(np.argmax(totals - tokens_per_ms * prefix_ms))
+    totals = np.zeros(len(gains) + 1)
+    gains.cumsum(dtype=np.float64, out=totals[1:])
+    return int((totals - tokens_per_ms * prefix_ms).argmax())
 
 
 def shared_survival(nodes: Nodes) -> Float64Array:
@@ -82,7 +93,8 @@ def modelled_ms(outcome: RoundOutcome, deployment: Deployment) -> Float64Array:
         calls = 2 + int(nodes.level[mine].max())
         total[request] = cost.round_ms + float(cost.verify_ms(rows, capacity)) + cost.policy_ms * calls
         total[request] += cost.level_ms * (calls - 2)
-        growths = np.unique(nodes.level[mine & ((nodes.grown & DRAFT) > 0)], return_counts=True)[1]
+        growths = np.bincount(nodes.level[mine & ((nodes.grown & DRAFT) > 0)])
+        growths = growths[growths > 0]  # those of each level that made one, in order
         if growths.size:
             asked = int(growths.sum())
             growths[0] += int((nodes.drafted & mine).sum()) - asked

@@ -32,9 +32,9 @@ Answer = TypeVar("Answer")
 class ContainedPolicy:
     """Stands between a driver and a policy; a failed round is finished by the stateless `fallback`.
 
-    Every failure is counted and kept as `last_error`, the first one is told with a `RuntimeWarning`; the next round
-    tries the policy again. Three calls in a row over `time_limit_ms` suspend it until the next `begin`. Only `bind`
-    may raise.
+    Every failure is counted and kept as `last_error`, the first one is told with a `RuntimeWarning` unless `is_quiet`;
+    the next round tries the policy again. Three calls in a row over `time_limit_ms` suspend it until the next `begin`.
+    Only `bind` may raise.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class ContainedPolicy:
         fallback: TreePolicy | None = None,
         time_limit_ms: float = 50.0,
         clock: Callable[[], float] = time.perf_counter,  # seconds
+        is_quiet: bool = False,
     ) -> None:
         require(time_limit_ms > 0.0, "time_limit_ms", "above 0", time_limit_ms)
         missing = [name for name in HOOK if not hasattr(policy, name)]
@@ -64,7 +65,7 @@ class ContainedPolicy:
         self._clock = clock
         self._overruns = 0
         self._suspended = False
-        self._warned = False
+        self._warned = is_quiet
 
     @property
     def state(self) -> State:

@@ -62,7 +62,8 @@ class EntropyPolicy(RulePolicy[EntropySettings]):
         )
         fresh = np.arange(len(forest.parent)) >= level.start
         inside = rooted(np.where(fresh, inside, forest.admitted), forest.parent) & fresh
-        spent = np.bincount(forest.request[forest.admitted & (forest.depth > 0)], minlength=level.context.batch_size)
+        inner = forest.admitted & (forest.depth > 0)
+        spent = np.bincount(forest.request[inner], minlength=len(level.context.request_id))
         left = np.maximum(settings.max_nodes - spent, 0).astype(np.int32)
         admit = best_in_group(forest.path_prior, forest.request, inside, left[forest.request])[level.start :]
         below = admit & (level.candidates.depth < settings.max_depth)

@@ -21,6 +21,7 @@ FEATURE_GROUPS: dict[str, tuple[str, ...]] = {
     "parent": ("parent_draft_log_prob", "parent_match_length", "parent_lookup_share", "parent_in_both"),
     "path": ("depth", "log_prior"),
     "context": ("draft_agreement", "lookup_agreement", "temperature"),
+    "drawn": ("draft_drawn_log_prob", "draft_gap"),
 }
 FEATURES: tuple[str, ...] = tuple(name for group in FEATURE_GROUPS.values() for name in group)
 GROWTH_FEATURES: tuple[str, ...] = (
@@ -32,9 +33,12 @@ GROWTH_FEATURES: tuple[str, ...] = (
 )
 
 _NAN = np.float32(np.nan)
+_FIRST, _SECOND = np.float32(0.0), np.float32(1.0)  # ranks
 _SMALLEST = np.float32(1e-12)  # probabilities below it are this one, so that logarithms stay finite
-_BOTH = DRAFT | LOOKUP
-_LOGS = np.asarray([FEATURES.index(name) for name in ("draft_log_prob", "parent_draft_log_prob", "log_prior")])
+_BOTH = np.uint8(DRAFT | LOOKUP)
+_LOGS = np.asarray([place for place, name in enumerate(FEATURES) if name.endswith(("log_prob", "log_prior"))])
+_AGREE = FEATURES.index("first_agree")
+_OF_PARENT = slice(FEATURES.index("parent_draft_log_prob"), FEATURES.index("parent_in_both") + 1)
 # Columns of the growth features among the node features; those of `below_` are overwritten.
 _SHARED = np.asarray([FEATURES.index(name) if name in FEATURES else 0 for name in GROWTH_FEATURES])
 _OF_ROOTS = np.asarray(
@@ -57,61 +61,51 @@ def node_features(forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundC
     draft ran on a row's parent, the same row has more of them filled.
     """
     rows = np.asarray(rows, dtype=np.intp)
-    table = np.empty((len(FEATURES), len(rows)), dtype=np.float32)
-    parent = forest.parent
-    above = np.maximum(parent[rows], 0)
-    prob, rank = forest.draft_prob[rows], forest.draft_rank[rows]
+    above, depth, request = forest.parent[rows], forest.depth[rows], forest.request[rows]
+    prob, rank, margin = forest.draft_prob[rows], forest.draft_rank[rows], forest.draft_margin[rows]
     share, lookup_rank = forest.lookup_share[rows], forest.lookup_rank[rows]
-    depth = forest.depth[rows]
-    margin = forest.draft_margin[rows]
-
-    table[0] = prob
-    table[1] = rank
-    table[2] = forest.draft_entropy[rows]
-    table[3] = margin
-    table[4] = forest.in_draft_vocab[rows]
-
-    table[5] = forest.lookup_match_length[rows]
-    table[6] = np.log1p(forest.lookup_count[rows])
-    table[7] = share
-    table[8] = lookup_rank
-
-    # Both sources' first choices below every parent, scattered to the parent's row.
-    firsts = np.full((6, len(parent)), _NAN, dtype=np.float32)
-    first = (forest.draft_rank == 0).nonzero()[0]
-    below = parent[first]
-    firsts[0, below] = forest.draft_prob[first]
-    firsts[1, below] = forest.lookup_share[first]
-    firsts[2, below] = forest.lookup_rank[first]
-    first = (forest.lookup_rank == 0).nonzero()[0]
-    below = parent[first]
-    firsts[3, below] = forest.lookup_share[first]
-    firsts[4, below] = forest.draft_prob[first]
-    first = (forest.lookup_rank == 1).nonzero()[0]
-    firsts[5, parent[first]] = forest.lookup_share[first]
-    draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = firsts[:, above]
-    table[9] = forest.sources[rows] == _BOTH
-    table[10] = np.where(np.isnan(shared + lookup_first), _NAN, shared_rank == 0)
-    table[11] = lookup_first_prob
-    table[12] = shared
-
-    table[13] = np.where(rank == 0, prob - margin, draft_first)
-    table[14] = np.where(lookup_rank == 0, lookup_second, lookup_first)
-
-    inner = depth > 1  # the root is certain, and its lookup columns speak of its children
-    table[15:19] = _NAN
-    deep = above[inner]
-    if deep.size:
-        table[15, inner] = forest.draft_prob[deep]
-        table[16, inner] = forest.lookup_match_length[deep]
-        table[17, inner] = forest.lookup_share[deep]
-        table[18, inner] = forest.sources[deep] == _BOTH
-
-    table[19] = depth
-    table[20] = forest.prior[rows]
-    _context(table[21:24], forest, rows, context)
+    draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = _first_choices(forest)[:, above]
+    columns = (
+        *(prob, rank, forest.draft_entropy[rows], margin, forest.in_draft_vocab[rows]),
+        *(forest.lookup_match_length[rows], np.log1p(forest.lookup_count[rows]), share, lookup_rank),
+        *(forest.sources[rows] == _BOTH, shared_rank == _FIRST, lookup_first_prob, shared),
+        np.where(rank == _FIRST, prob - margin, draft_first),
+        np.where(lookup_rank == _FIRST, lookup_second, lookup_first),
+        *(forest.draft_prob[above], forest.lookup_match_length[above], forest.lookup_share[above]),
+        forest.sources[above] == _BOTH,
+        *(depth, forest.prior[rows]),
+        *(context.draft_agreement[request], context.lookup_agreement[request], context.temperature[request]),
+        *(forest.draft_drawn_prob[rows], forest.draft_gap[rows]),
+    )
+    table = np.concatenate(columns, dtype=np.float32, casting="same_kind").reshape(len(FEATURES), len(rows))
+    table[_AGREE, np.isnan(shared + lookup_first)] = _NAN
+    table[_OF_PARENT, depth <= 1] = _NAN  # the root is certain, and its lookup columns speak of its children
     table[_LOGS] = _log(table[_LOGS])
     return np.ascontiguousarray(table.T)
+
+
+def _first_choices(forest: Nodes) -> Float32Array:
+    """First choices below every row, [6, rows], NaN where there is none.
+
+    Of the draft's: its probability, lookup share and lookup rank; of the lookup's: its share and draft probability;
+    then the share of the lookup's second.
+    """
+    parent = forest.parent
+    firsts = np.empty((6, len(parent)), dtype=np.float32)
+    firsts.fill(_NAN)
+    draft_first, shared, shared_rank, lookup_first, lookup_first_prob, lookup_second = firsts
+    first = (forest.draft_rank == _FIRST).nonzero()[0]
+    below = parent[first]
+    draft_first[below] = forest.draft_prob[first]
+    shared[below] = forest.lookup_share[first]
+    shared_rank[below] = forest.lookup_rank[first]
+    first = (forest.lookup_rank == _FIRST).nonzero()[0]
+    below = parent[first]
+    lookup_first[below] = forest.lookup_share[first]
+    lookup_first_prob[below] = forest.draft_prob[first]
+    second = (forest.lookup_rank == _SECOND).nonzero()[0]
+    lookup_second[parent[second]] = forest.lookup_share[second]
+    return firsts
 
 
 def growth_features(
@@ -127,34 +121,39 @@ def growth_features(
     rows = np.asarray(rows, dtype=np.intp)
     parent = forest.parent
     root = parent[rows] < 0
+    has_roots = described is None and bool(root.any())
     if described is not None:
         table = described[:, _SHARED]
+    elif not has_roots:
+        table = node_features(forest, rows, context)[:, _SHARED]
     else:
         table = np.empty((len(rows), len(GROWTH_FEATURES)), dtype=np.float32)
         if not root.all():
             table[~root] = node_features(forest, rows[~root], context)[:, _SHARED]
-        if root.any():
-            table[root] = _OF_ROOTS  # a root's own columns say nothing: it is certain
-            _context(table[:, -3:].T, forest, rows, context)
+        table[root] = _OF_ROOTS  # a root's own columns say nothing: it is certain
+        _context(table[:, -3:].T, forest, rows, context)
 
-    first = (forest.lookup_rank == 0).nonzero()[0]
+    first = (forest.lookup_rank == _FIRST).nonzero()[0]
     above = parent[first]
-    first = first[forest.level[first] <= forest.level[above]]
-    source = np.full(len(parent), -1, dtype=np.intp)
-    source[parent[first]] = first
-    shown = np.where(root, rows, source[rows])
+    together = forest.level[first] <= forest.level[above]
+    source = np.empty(len(parent), dtype=np.intp)
+    source.fill(-1)
+    source[above[together]] = first[together]
+    shown = source[rows]
+    if has_roots:
+        shown[root] = rows[root]
     below = table[:, _BELOW : _BELOW + 4]
     below[:, 0] = forest.lookup_match_length[shown]
-    below[:, 1] = forest.lookup_count[shown]
+    below[:, 1] = np.log1p(forest.lookup_count[shown])
     below[:, 2] = forest.lookup_share[shown]
-    below[:, 3] = forest.lookup_age[shown]
-    below[:, 1::2] = np.log1p(below[:, 1::2])
+    below[:, 3] = np.log1p(forest.lookup_age[shown])
     below[shown < 0] = _NAN
     return table
 
 
 def _context(table: Float32Array, forest: Nodes, rows: NDArray[np.integer[Any]], context: RoundContext) -> None:
     request = forest.request[rows]
-    table[0] = context.draft_agreement[request]
-    table[1] = context.lookup_agreement[request]
-    table[2] = context.temperature[request]
+    for column, values in zip(
+        table, (context.draft_agreement, context.lookup_agreement, context.temperature), strict=True
+    ):
+        column[:] = values[request]

@@ -57,37 +57,73 @@ class FlatTrees:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Trees of about one size, padded to the same number of splits: one reduction tells where a row ends in each."""
+
+    splits: int  # of each tree
+    column: Int32Array  # [trees * splits]
+    threshold: Float32Array  # [trees * splits, 1]
+    rules_out: NDArray[Any]  # [trees * splits, 1] leaves that a row cannot end in where it goes right
+    leaf: NDArray[np.float64]  # [leaves of all trees]
+    first_leaf: NDArray[np.intp]  # [trees, 1] place of each tree's leaves in `leaf`, less one
+
+    @classmethod
+    def of(cls, trees: FlatTrees, chosen: NDArray[np.intp], sizes: NDArray[np.intp], bits: int) -> _Block:
+        """The `chosen` trees, `sizes` splits each, of at most `bits` leaves."""
+        splits = int(sizes.max())
+        padding = np.arange(splits) >= sizes[:, None]
+        split = np.where(padding, 0, trees.first[chosen][:, None] + np.arange(splits)).reshape(-1)
+        threshold = np.where(padding.reshape(-1), np.float32(np.inf), trees.threshold[split, 0])
+        rules_out = ~trees.left_leaves[split, 0]
+        width = min(bits, trees.leaf.shape[1])
+        return cls(
+            splits=splits,
+            column=trees.column[split],
+            threshold=threshold[:, None],
+            rules_out=rules_out.astype(f"uint{bits}")[:, None],
+            leaf=trees.leaf[chosen, :width].reshape(-1),
+            first_leaf=np.arange(len(chosen), dtype=np.intp)[:, None] * width - 1,
+        )
+
+    def log_odds(self, inputs: Float32Array) -> NDArray[np.float64]:
+        """Sum over the trees, [n], of `inputs` [2 * features, n]."""
+        right = inputs.take(self.column, axis=0) > self.threshold
+        ruled_out = (right * self.rules_out).reshape(-1, self.splits, inputs.shape[1])
+        out = np.bitwise_or.reduce(ruled_out, axis=1)
+        lowest = ~out & (out + 1)  # the leftmost leaf that stays: a power of two, exact as a float
+        place = np.frexp(lowest.astype(np.float64))[1] + self.first_leaf
+        return np.asarray(self.leaf.take(place).sum(axis=0))
+
+
 class FlatScorer:
     """A LightGBM text model evaluated by numpy alone, calibrated here."""
 
     def __init__(self, text: str, calibration: Calibration) -> None:
         """Raises `BundleError` where the text is not a model of numerical splits with at most 64 leaves a tree."""
-        self._trees = FlatTrees.parse(text)
+        trees = FlatTrees.parse(text)
+        self._num_features = trees.num_features
         self._calibration = calibration
-        # The narrowest sets that hold every leaf keep the working arrays in cache.
-        bits = self._trees.leaf.shape[1]
-        narrow = np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64
-        full = np.array(~np.uint64(0)).astype(narrow)
-        self._stay: NDArray[Any] = self._trees.left_leaves.astype(narrow)
-        self._full = full
-        self._tree_index = np.arange(len(self._trees.first))[:, None]
+        # A set of leaves is a word; the narrowest that fits keeps the working arrays in cache.
+        sizes = np.diff(np.append(trees.first, len(trees.column)))
+        self._blocks: list[_Block] = []
+        for fewer, bits in ((0, 16), (16, 32), (32, 64)):
+            chosen = ((sizes >= fewer) & (sizes < bits)).nonzero()[0]
+            if chosen.size:
+                self._blocks.append(_Block.of(trees, chosen, sizes[chosen], bits))
 
     def score(self, features: Float32Array) -> Float32Array:
         """Probabilities [n]."""
         if not len(features):
             return np.zeros(0, dtype=np.float32)
-        trees = self._trees
-        columns = features.T
-        unknown = np.isnan(columns)
-        inputs = np.concatenate(
-            [np.where(unknown, np.float32(-np.inf), columns), np.where(unknown, np.float32(np.inf), columns)]
-        )
-        right = inputs[trees.column] > trees.threshold
-        sets = np.bitwise_and.reduceat(np.where(right, self._stay, self._full), trees.first, axis=0)
-        lowest = sets & (~sets + 1)  # a power of two, exact as a float
-        leaf = np.frexp(lowest.astype(np.float64))[1] - 1
-        raw: NDArray[np.float64] = trees.leaf[self._tree_index, leaf].sum(axis=0)
-        return self._calibration.apply(raw).astype(np.float32)
+        count = self._num_features
+        inputs = np.empty((2 * count, len(features)), dtype=np.float32)
+        inputs[:count] = inputs[count:] = features.T
+        unknown = np.isnan(inputs[:count])
+        inputs[:count][unknown] = -np.inf
+        inputs[count:][unknown] = np.inf
+        raw = sum(block.log_odds(inputs) for block in self._blocks)
+        return self._calibration.apply(np.asarray(raw)).astype(np.float32)
 
 
 def _lines(block: str) -> dict[str, str]:

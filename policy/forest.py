@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from treewise.policy.hook import BoolArray, Float32Array, Int32Array, Nodes, UInt8Array
 
+BELOW = "below_match_length"  # the driver's own column: what the lookup matched below the row; NaN: it was not asked
 _NAN = np.float32(np.nan)
 _DTYPES: dict[str, tuple[type, Any]] = {
     "request": (np.int32, 0),
@@ -25,6 +26,9 @@ _DTYPES: dict[str, tuple[type, Any]] = {
     "draft_entropy": (np.float32, _NAN),
     "draft_margin": (np.float32, _NAN),
     "in_draft_vocab": (np.bool_, True),
+    "draft_drawn_prob": (np.float32, _NAN),
+    "draft_drawn_rank": (np.float32, _NAN),
+    "draft_gap": (np.float32, _NAN),
     "lookup_match_length": (np.float32, _NAN),
     "lookup_count": (np.float32, _NAN),
     "lookup_share": (np.float32, _NAN),
@@ -35,6 +39,7 @@ _DTYPES: dict[str, tuple[type, Any]] = {
     "admitted": (np.bool_, False),
     "grown": (np.uint8, 0),
     "drafted": (np.bool_, False),
+    BELOW: (np.float32, _NAN),
 }
 COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Nodes))
 
@@ -46,10 +51,13 @@ class Forest:
         self._columns: dict[str, NDArray[Any]] = {
             name: np.full(capacity, fill, dtype=dtype) for name, (dtype, fill) in _DTYPES.items()
         }
+        self._shown = _read_only(self._columns)
+        self._whole: Nodes | None = None  # every row, until there are more
         self.num_rows = 0
 
     def append(self, count: int) -> slice:
         """Add `count` rows holding defaults and return their slice."""
+        self._whole = None
         end = self.num_rows + count
         capacity = len(self._columns["parent"])
         if end > capacity:
@@ -57,6 +65,7 @@ class Forest:
                 wider: NDArray[Any] = np.full(max(end, 2 * capacity), fill, dtype=dtype)
                 wider[: self.num_rows] = self._columns[name][: self.num_rows]
                 self._columns[name] = wider
+            self._shown = _read_only(self._columns)
         rows = slice(self.num_rows, end)
         self.num_rows = end
         return rows
@@ -65,28 +74,47 @@ class Forest:
         """Forget every row; capacity stays."""
         for name, (_, fill) in _DTYPES.items():
             self._columns[name][: self.num_rows] = fill
+        self._whole = None
         self.num_rows = 0
 
     def column(self, name: str) -> NDArray[Any]:
         """The writable column `name`, [num_rows]."""
         return self._columns[name][: self.num_rows]
 
+    def write(self, rows: slice | NDArray[np.integer[Any]], **values: Any) -> None:
+        """Set columns of `rows` by name."""
+        columns = self._columns
+        for name, value in values.items():
+            columns[name][rows] = value
+
     def view(self, start: int = 0, stop: int | None = None) -> Nodes:
         """Read-only columns of the rows `start` to `stop`."""
-        end = self.num_rows if stop is None else stop
-        parts: dict[str, Any] = {}
-        for name in COLUMNS:
-            part = self._columns[name][start:end]
-            part.flags.writeable = False
-            parts[name] = part
-        return Nodes(**parts)
+        whole = start == 0 and stop is None
+        if whole and self._whole is not None:
+            return self._whole
+        rows = slice(start, self.num_rows if stop is None else stop)
+        nodes = Nodes(*[column[rows] for column in self._shown])
+        if whole:
+            self._whole = nodes
+        return nodes
 
     def update_path_priors(self, start: int) -> None:
         """Recompute path priors of the rows from `start` on; parents' rows before `start` are taken as they are."""
-        parent, prior, path = self.column("parent"), self.column("prior"), self.column("path_prior")
-        for row in range(start, self.num_rows):
-            if parent[row] >= 0:
-                path[row] = path[parent[row]] * prior[row]
+        parent, path = self.column("parent"), self.column("path_prior")
+        rows = np.arange(self.num_rows)
+        ends = (rows < start) | (parent < 0)
+        up = np.where(ends, rows, parent)
+        factor = np.where(ends, np.float32(1.0), self.column("prior"))
+        line = rows[start:]
+        factors = [factor[line]]
+        for _ in range(int(self.column("depth").max(initial=0))):
+            line = up[line]
+            factors.append(factor[line])
+        # Down from the top, one rounding a step: the same bits as though each row was multiplied when it was offered.
+        product = path[line]
+        for step in reversed(factors):
+            product *= step
+        path[start:] = product
 
     def check_integrity(self) -> None:
         """Assert what always holds: parents first and one level up, priors in [0, 1], grown rows admitted."""
@@ -110,10 +138,17 @@ class Forest:
 def close_upward(keep: BoolArray, parent: Int32Array) -> BoolArray:
     """`keep` [rows] with every ancestor of a kept row kept as well; `parent` [rows], -1 for roots."""
     closed = keep.copy()
-    frontier = np.flatnonzero(closed)
+    frontier: NDArray[np.integer[Any]] = closed.nonzero()[0]
     while frontier.size:
         above = parent[frontier]
-        above = above[above >= 0]
-        frontier = np.unique(above[~closed[above]]).astype(np.intp)
+        frontier = above[(above >= 0) & ~closed[above]]
         closed[frontier] = True
     return closed
+
+
+def _read_only(columns: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """The same memory, column by column in the order of `Nodes`, closed to writing."""
+    shown = [columns[name].view() for name in COLUMNS]
+    for column in shown:
+        column.flags.writeable = False
+    return shown

@@ -52,7 +52,15 @@ SOURCES: tuple[Source, ...] = (
         False,
         ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank"),
     ),
-    Source("draft", DRAFT, True, ("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab")),
+    Source(
+        "draft",
+        DRAFT,
+        True,
+        (
+            *("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
+            *("draft_drawn_prob", "draft_drawn_rank", "draft_gap"),
+        ),
+    ),
 )
 
 
@@ -83,6 +91,7 @@ class Deployment:
     sources: int  # bits of the sources that exist here
     vocab_size: int
     row_buckets: tuple[int, ...] = ()  # verify passes are padded up to the next of these rows; empty: no padding
+    ranking: str = "plain"  # of the draft's candidates, see `treewise.policy.draft_ranking`
 
     def __post_init__(self) -> None:
         buckets = self.row_buckets
@@ -147,6 +156,11 @@ class Nodes:
     draft_entropy: Float32Array  # [rows] bits, below the parent
     draft_margin: Float32Array  # [rows] p1 - p2, below the parent
     in_draft_vocab: BoolArray  # [rows] False where the draft's head cannot say this token
+    # The next three know the noise that the target's token will be drawn with: NaN at temperature 0, in plain ranking,
+    # and where the draft did not run on the parent.
+    draft_drawn_prob: Float32Array  # [rows] softmax of the draft's warped scores plus the position's noise
+    draft_drawn_rank: Float32Array  # [rows] 0 for the token that the draft itself would draw
+    draft_gap: Float32Array  # [rows] the highest of those perturbed scores minus this token's, at most MAX_GAP
     lookup_match_length: Float32Array  # [rows] tokens of context (path included) matched below the parent; 0: none
     lookup_count: Float32Array  # [rows] occurrences of match + token
     lookup_share: Float32Array  # [rows] count over all continuations of the match
@@ -230,16 +244,35 @@ class TreePolicy(Protocol):
         """End of a request; per-request memory goes. `reason`: "eos", "length" or "error"."""
 
 
+MAX_GAP = 64.0  # of perturbed scores; also of a token that the draft's top-k or top-p left out
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the draft says of some tokens once the public noise of their position is added to its warped scores."""
+
+    probs: Float32Array  # softmax of the perturbed scores over the draft's head; NaN outside it
+    ranks: Float32Array  # by perturbed score; NaN outside the head
+    gaps: Float32Array  # the highest perturbed score minus the token's, at most MAX_GAP; NaN outside the head
+
+
 @dataclass(frozen=True, slots=True)
 class DraftGuesses:
-    """What the draft says below the nodes that one growth ran, in the order they were asked for."""
+    """What the draft says below the nodes that one growth ran, in the order they were asked for.
 
-    tokens: Int32Array  # [nodes, width] most probable first; -1 where there is none
+    Columns are in descending order of the ranking's prior. Candidates of two rankings may be twice as many as the
+    envelope's width.
+    """
+
+    tokens: Int32Array  # [nodes, width] best first; -1 where there is none
     probs: Float32Array  # [nodes, width] softmax at temperature 1 over the draft's head
     entropy: Float32Array  # [nodes] bits
     margin: Float32Array  # [nodes] p1 - p2
     extra_probs: Float32Array  # [extras] probability of each extra token below its node; NaN outside the head
     extra_ranks: Float32Array  # [extras] its rank; NaN outside the head
+    ranks: Float32Array | None = None  # [nodes, width] by probability; None: the column's number
+    drawn: Drawn | None = None  # [nodes, width] each; None without noise
+    extra_drawn: Drawn | None = None  # [extras] each; None without noise
 
 
 class LookupSource(Protocol):

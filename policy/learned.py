@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -21,6 +22,7 @@ from treewise.policy.hook import (
     Expansion,
     Float32Array,
     ForestView,
+    Int32Array,
     Level,
     Nodes,
     Reach,
@@ -28,11 +30,10 @@ from treewise.policy.hook import (
     RoundContext,
     RoundOutcome,
     State,
+    UInt8Array,
 )
 from treewise.policy.planner import (
     PLANNED_ROWS,
-    PRICED_NODES,
-    Curves,
     Float64Array,
     IndexArray,
     Opening,
@@ -45,10 +46,13 @@ from treewise.policy.planner import (
     path_products,
     row_prices,
 )
+from treewise.policy.pricing import Pricing
+from treewise.policy.row_scores import RowScores
 from treewise.policy.scorer import LightGBMScorer, OnnxScorer, Scorer
 
 ScorerName: TypeAlias = Literal["auto", "onnx", "lightgbm", "flat"]
 
+_LOOKUP_BIT, _DRAFT_BIT = np.uint8(LOOKUP), np.uint8(DRAFT)
 RATE_ROUNDS = 30.0  # rounds that the first guess of the throughput counts for
 AGREEMENT = 0.3  # a source's chance of the next token before it was seen at work
 
@@ -79,32 +83,6 @@ class _Record:
     ms: float
 
 
-class _Scores:
-    """What is known of the rows of the round in progress."""
-
-    def __init__(self, requests: int) -> None:
-        self.match: Float64Array = np.ones(requests)  # [rows] calibrated match probability
-        self.holds: Float64Array = np.zeros(requests)  # [rows] the draft holds what the lookup does not
-        self.drafted: BoolArray = np.zeros(requests, dtype=np.bool_)  # [rows] the draft had run on the parent
-        self.prices: list[Prices] = []  # [requests]
-
-    def stale(self, forest: Nodes) -> IndexArray:
-        """Rows that are new, or whose own or parent's signals the draft has filled in since they were scored."""
-        known = len(self.match)
-        more = np.zeros(len(forest.parent) - known)
-        if more.size:
-            self.match = np.concatenate([self.match, more])
-            self.holds = np.concatenate([self.holds, more])
-            self.drafted = np.concatenate([self.drafted, more > 0.0])
-        above = np.maximum(forest.parent, 0)
-        drafted = forest.drafted[above] & (forest.parent >= 0)
-        filled = drafted != self.drafted
-        self.drafted = drafted
-        changed = filled | filled[above]  # a parent's own signals are features too
-        changed[known:] = True
-        return np.flatnonzero(changed)
-
-
 class LearnedPolicy:
     """Decides width, depth and budget by learned match probabilities and the deployment's own prices.
 
@@ -122,9 +100,9 @@ class LearnedPolicy:
         self._growth = make_scorer(bundle.growth, scorer) if bundle.growth is not None else None
         self._records: dict[int, _Record] = {}
         self._deployment: Deployment | None = None
-        self._scores = _Scores(0)
-        self._padded = np.ones(1, dtype=np.int64)
-        self._kept_curves: Curves | None = None
+        self._pricing: Pricing | None = None
+        self._scores = RowScores(0)
+        self._least: Float64Array = np.zeros(0)  # [requests] survival below which a row does not pay
         self._described: Float32Array = np.zeros((0, len(FEATURES)), dtype=np.float32)  # rows scored by the last call
 
     @classmethod
@@ -156,8 +134,7 @@ class LearnedPolicy:
         # Its own calls are priced by its own time.
         cost = replace(deployment.cost, policy_ms=self.call_ms)
         self._deployment = replace(deployment, cost=cost)
-        self._padded = np.ones(1, dtype=np.int64)
-        self._kept_curves = None
+        self._pricing = Pricing(self._deployment)
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the bundle's guess of the throughput."""
@@ -169,37 +146,38 @@ class LearnedPolicy:
         if level.index == 0:
             return self._open(level)
         forest, candidates = level.forest, level.candidates
+        scores = self._scores
         survival = self._survival(forest, level.context)
         mine = survival[level.start :]
-        waiting = ~self._scores.drafted[level.start :] & bool(self._bound.sources & DRAFT)
-        may_draft = (candidates.may_grow & DRAFT) > 0
-        may_look_up = (candidates.may_grow & LOOKUP) > 0
-        least = np.asarray([p.rate * self.settings.prune_scale * p.curves.cheapest_row_ms for p in self._scores.prices])
-        pays = mine > least[candidates.request]
-        admit = waiting | pays  # a row that still waits for the draft's opinion may rise
-        self._score_growth(forest, (may_draft & pays).nonzero()[0] + level.start, level.context)
+        pays = mine > self._least[candidates.request]
+        admit = pays
+        if self._bound.sources & DRAFT:
+            admit = pays | ~scores.drafted[level.start :]  # a row that still waits for the draft's opinion may rise
+        may_draft = (candidates.may_grow & _DRAFT_BIT).astype(np.bool_) & pays
+        may_look_up = (candidates.may_grow & _LOOKUP_BIT).astype(np.bool_)
+        wanted = may_draft.nonzero()[0]
+        self._score_growth(forest, wanted + level.start, level.context)
         grow = np.zeros(len(mine), dtype=np.uint8)
-        for request, prices in enumerate(self._scores.prices):
-            own = candidates.request == request
-            drafts = self._choose_growths(level, (own & may_draft & pays).nonzero()[0], survival, request)
-            grow[drafts - level.start] |= DRAFT
-            held = _chance(float(level.context.lookup_agreement[request]))
-            # The lookup is free, but a level more is not, unless the draft opens it anyway.
-            gain = np.where(own & may_look_up, mine * held - prices.rate * prices.curves.cheapest_row_ms, 0.0)
-            if drafts.size or float(np.maximum(gain, 0.0).sum()) > prices.rate * prices.call_ms:
-                grow[gain > 0.0] |= LOOKUP
-                grow[drafts - level.start] |= candidates.may_grow[drafts - level.start] & LOOKUP
+        for request, _, own in self._shares(candidates.request[wanted]):
+            if own.size:
+                drafts = self._choose_growths(level, wanted[own] + level.start, survival, request)
+                grow[drafts - level.start] = _DRAFT_BIT
+        if may_look_up.any():
+            self._look_up(level, mine, may_look_up, grow)
         return Expansion(admit | (grow > 0), grow)
 
     def select(self, forest: ForestView) -> BoolArray:
         """The node set with the most survival left after its price."""
         nodes = forest.nodes
         survival = self._survival(nodes, forest.context)
-        keep = np.asarray(nodes.parent < 0).copy()
-        inner = nodes.admitted & ~keep
-        for request, prices in enumerate(self._scores.prices):
-            rows = (inner & (nodes.request == request)).nonzero()[0]
-            keep[keep_rows(survival, rows, self._cover(prices, len(rows)), self.settings.prune_scale)] = True
+        roots = len(self._scores.prices)
+        keep = np.zeros(len(survival), dtype=np.bool_)
+        keep[:roots] = True
+        inner = nodes.admitted[roots:].nonzero()[0] + roots
+        for _, prices, own in self._shares(nodes.request[inner]):
+            rows = inner[own]
+            covering = self._bound_pricing.cover(prices, len(rows))
+            keep[keep_rows(survival, rows, covering, self.settings.prune_scale)] = True
         return keep
 
     def observe(self, outcome: RoundOutcome) -> None:
@@ -214,6 +192,16 @@ class LearnedPolicy:
         """Forget the request."""
         self._records.pop(request_id, None)
 
+    @property
+    def round_match(self) -> Float64Array:
+        """Calibrated match probability of every row of the round in progress, [rows]; roots: 1."""
+        return self._scores.match
+
+    @property
+    def survival(self) -> Float64Array | None:
+        """Probability that the whole path of each row of the latest round matches, [rows]; None before a scoring."""
+        return self._scores.survival
+
     def rate(self, request_id: int) -> float:
         """Throughput of this request so far, tokens per millisecond. Prices never go below plain decoding's."""
         record = self._records[request_id]
@@ -224,15 +212,25 @@ class LearnedPolicy:
         assert self._deployment is not None, "bind comes before the first request"
         return self._deployment
 
+    @property
+    def _bound_pricing(self) -> Pricing:
+        assert self._pricing is not None, "bind comes before the first request"
+        return self._pricing
+
     def _open(self, level: Level) -> Expansion:
         """The opening level: the lookup wherever there is one, the draft where it pays to ask it at once."""
         context, roots = level.context, level.candidates
         count = len(context.request_id)
-        self._scores = _Scores(count)
+        scores = self._scores = RowScores(count)
         self._described = self._described[:0]
-        self._scores.prices = [self._prices(context, request) for request in range(count)]
-        grow = roots.may_grow & np.uint8(LOOKUP)
-        rows = ((roots.may_grow & DRAFT) > 0).nonzero()[0]
+        scores.prices = [
+            self._bound_pricing.at(int(position), self.rate(int(request)))
+            for position, request in zip(context.position, context.request_id, strict=True)
+        ]
+        scale = self.settings.prune_scale
+        self._least = np.asarray([p.rate * scale * p.curves.cheapest_row_ms for p in scores.prices])
+        grow = roots.may_grow & _LOOKUP_BIT
+        rows = (roots.may_grow & _DRAFT_BIT).nonzero()[0]
         self._score_growth(level.forest, rows, context)
         envelope, table = self._bound.envelope, self._bound.prior_table
         for request in rows.tolist():
@@ -248,14 +246,42 @@ class LearnedPolicy:
                 grow[request] |= DRAFT
         return Expansion(np.ones(count, dtype=np.bool_), grow)
 
-    def _choose_growths(self, level: Level, places: IndexArray, survival: Float64Array, request: int) -> IndexArray:
-        """Forest rows of one request to draft below, among its candidates `places`."""
-        rows = places + level.start
-        if not rows.size:
-            return rows
+    def _look_up(self, level: Level, survival: Float64Array, may_look_up: BoolArray, grow: UInt8Array) -> None:
+        """Add the lookup's bit to `grow` where it pays; all arrays are [candidates].
+
+        The lookup is free, but a level more is not, unless the draft opens it anyway.
+        """
+        request = level.candidates.request
+        agreement = level.context.lookup_agreement.astype(np.float64)
+        held = np.where(np.isnan(agreement), AGREEMENT, agreement)
+        prices = self._scores.prices
+        row_price = np.asarray([p.rate * p.curves.cheapest_row_ms for p in prices])
+        level_price = np.asarray([p.rate * p.call_ms for p in prices])
+        gain = np.where(may_look_up, survival * held[request] - row_price[request], 0.0)
+        opens = np.bincount(request, weights=np.maximum(gain, 0.0), minlength=len(prices)) > level_price
+        drafts = grow > 0
+        opens[request[drafts]] = True
+        grow[((gain > 0.0) & opens[request]) | (drafts & may_look_up)] |= _LOOKUP_BIT
+
+    def _shares(self, request: Int32Array) -> Iterator[tuple[int, Prices, IndexArray]]:
+        """(request, its prices, its places among `request` [n], ascending), request by request."""
+        prices = self._scores.prices
+        if len(prices) == 1:
+            yield 0, prices[0], np.arange(len(request))
+            return
+        order = request.argsort(kind="stable")
+        ends = request[order].searchsorted(np.arange(len(prices) + 1)).tolist()
+        for place, own in enumerate(prices):
+            yield place, own, order[ends[place] : ends[place + 1]]
+
+    def _choose_growths(self, level: Level, rows: IndexArray, survival: Float64Array, request: int) -> IndexArray:
+        """Those of one request's forest `rows` to draft below."""
         forest, context, scores = level.forest, level.context, self._scores
-        inner = ((forest.request == request) & (forest.parent >= 0)).nonzero()[0]
-        prices = self._cover(scores.prices[request], len(inner) + PLANNED_ROWS)
+        roots = len(scores.prices)
+        inner = survival[roots:]
+        if roots > 1:
+            inner = inner[forest.request[roots:] == request]
+        prices = self._bound_pricing.cover(scores.prices[request], len(inner) + PLANNED_ROWS)
         return choose_growths(
             survival,
             scores.holds,
@@ -263,7 +289,7 @@ class LearnedPolicy:
             forest,
             self._deepest(context, request),
             int(context.catch_up[request]),
-            row_prices(survival[inner], prices, self.settings.prune_scale),
+            row_prices(inner, prices, self.settings.prune_scale),
             prices,
             self.settings.growth_scale,
         )
@@ -279,10 +305,13 @@ class LearnedPolicy:
         if rows.size:
             self._described = node_features(forest, rows, context)  # new rows are the last ones
             scores.match[rows] = self._match.score(self._described)
+        elif scores.survival is not None:
+            return scores.survival
         match = scores.match
         if self.settings.sibling_normalise:
-            match = normalise_siblings(match, forest.parent)
-        return path_products(match, forest.parent, int(forest.depth.max(initial=0)))
+            match = normalise_siblings(match, forest.parent, scores.requests)
+        scores.survival = path_products(match, forest.parent, int(forest.depth.max(initial=0)))
+        return scores.survival
 
     def _score_growth(self, forest: Nodes, rows: IndexArray, context: RoundContext) -> None:
         """Fill `holds` of `rows`: the chance that a growth brings the next token."""
@@ -304,32 +333,6 @@ class LearnedPolicy:
             taken[row] = max(taken[row], first)
         held = np.asarray([_chance(float(value)) for value in context.draft_agreement])
         self._scores.holds[rows] = held[forest.request[rows]] * np.clip(1.0 - taken[rows], 0.0, 1.0)
-
-    def _prices(self, context: RoundContext, request: int) -> Prices:
-        cost = self._bound.cost
-        capacity = int(context.position[request])
-        rate = max(self.rate(int(context.request_id[request])), 1.0 / max(cost.plain_ms(capacity), 1e-9))
-        return Prices(rate, self._curves(capacity, PRICED_NODES), self.call_ms + cost.level_ms)
-
-    def _cover(self, prices: Prices, nodes: int) -> Prices:
-        """The same prices, with a verify curve that holds at least `nodes` nodes."""
-        if len(prices.curves.verify) > nodes:
-            return prices
-        return replace(prices, curves=self._curves(prices.curves.capacity, nodes))
-
-    def _curves(self, capacity: int, nodes: int) -> Curves:
-        """Curves at `capacity` tokens of cache for at least `nodes` nodes; kept while the capacity does not matter."""
-        cost = self._bound.cost
-        kept = self._kept_curves
-        if kept is not None and len(kept.verify) > nodes:
-            return kept
-        if len(self._padded) <= nodes:
-            padded = [self._bound.padded_rows(1 + count) for count in range(2 * nodes + 1)]
-            self._padded = np.asarray(padded, dtype=np.int64)
-        curves = Curves.at(cost.verify_ms(self._padded, capacity), cost.draft, capacity)
-        if len(cost.verify.capacities) == len(cost.draft.capacities) == 1:
-            self._kept_curves = curves
-        return curves
 
 
 def _chance(agreement: float) -> float:

@@ -25,6 +25,28 @@ class Walk:
     path_rows: tuple[tuple[int, ...], ...]  # [requests] forest rows of the path, root first
 
 
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One finished round, as recorders and tests see it; valid until the next round."""
+
+    index: int
+    context: RoundContext
+    tree: RoundTree
+    walk: Walk
+    committed: tuple[int, ...]
+    draft_agrees: tuple[int, ...]  # aligned with the positions that became checkable
+    agrees_from: int  # position of the first of them
+    lookup_agrees: tuple[int, ...]  # aligned with `committed`
+    root_token: int
+    fallback: bool
+    suspended: bool
+    draft_ms: float
+    verify_ms: float
+    policy_ms: float
+    verify_rows: int
+    finish: str  # "" while the request goes on
+
+
 def walk(tree: RoundTree, num_requests: int, next_token: NextToken) -> Walk:
     """Follow the target's token from each root through kept rows, as far as they agree.
 

@@ -41,7 +41,12 @@ PLANNED_ROWS = 48  # rows that a plan may add
 PRICED_ROWS = 64  # rows with the most survival that a plan weighs them against
 PRICED_NODES = 192  # every verify curve reaches at least so far
 CHEAP_NODES = 64  # the cheapest row is sought among so many
-_SHIFTED = np.arange(PLANNED_ROWS + 1)[:, None] + np.arange(PRICED_ROWS + 1)  # sizes of kept set plus added rows
+_SHIFTED = np.arange(PRICED_ROWS + 1)[:, None] + np.arange(PLANNED_ROWS + 1)  # sizes of kept set plus added rows
+_TOKENS = np.arange(PRICED_NODES)
+_COUNTS = np.arange(1, PLANNED_GROWTHS + 1)
+_LEVELS = np.arange(1.0, PLANNED_LEVELS + 1)
+_LATER = _LEVELS - 1.0
+_DEPTHS = np.arange(1, PLANNED_LEVELS + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,14 @@ class Curves:
     grid: CostGrid  # of the draft, for growths beyond the curve
     capacity: int  # tokens of cache
     cheapest_row_ms: float  # the least that one more verified row costs, at any size up to CHEAP_NODES
+    shifted: Float64Array  # [PRICED_ROWS + 1, PLANNED_ROWS + 1] of the root, so many kept nodes and so many more
 
     @classmethod
     def at(cls, verify: Float64Array, grid: CostGrid, capacity: int) -> Curves:
         """Curves of a verify curve [nodes + 1] and the draft's grid."""
-        cheapest = max(float(np.diff(verify[: CHEAP_NODES + 1]).min()), 0.0)
-        return cls(verify, grid.at(np.arange(PRICED_NODES), capacity), grid, capacity, cheapest)
+        first = verify[: CHEAP_NODES + 1]
+        cheapest = max(float((first[1:] - first[:-1]).min()), 0.0)
+        return cls(verify, grid.at(_TOKENS, capacity), grid, capacity, cheapest, verify[_SHIFTED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +120,27 @@ class Prices:
         return np.asarray(curves.grid.at(tokens, curves.capacity) + self.call_ms)
 
 
-def normalise_siblings(match: Float64Array, parent: NDArray[np.integer[Any]]) -> Float64Array:
-    """`match` [rows], scaled down below every parent whose children sum to more than 1; roots keep theirs."""
-    inner = parent >= 0
-    total = np.bincount(parent[inner], weights=match[inner], minlength=len(match))
-    scale = 1.0 / np.maximum(total, 1.0)
-    return np.where(inner, match * scale[parent], match)
+def normalise_siblings(match: Float64Array, parent: NDArray[np.integer[Any]], roots: int = 1) -> Float64Array:
+    """`match` [rows], scaled down where siblings sum to more than 1; the first `roots` rows keep theirs."""
+    above, inner = parent[roots:], match[roots:]
+    total = np.bincount(above, weights=inner, minlength=len(match))
+    if not total.max(initial=0.0) > 1.0:
+        return match
+    shared = match.copy()
+    shared[roots:] = inner * (1.0 / np.maximum(total, 1.0))[above]
+    return shared
 
 
 def path_products(match: Float64Array, parent: NDArray[np.integer[Any]], deepest: int) -> Float64Array:
     """Survival [rows]: the product of `match` [rows] along each row's path; roots must hold 1. By path doubling."""
-    survival = match
+    if deepest <= 1:
+        return match
     jump = np.where(parent < 0, np.arange(len(parent)), parent)
-    span = 1
+    survival = match * match[jump]
+    span = 2
     while span < deepest:
-        survival = survival * survival[jump]
         jump = jump[jump]
+        survival = survival * survival[jump]
         span *= 2
     return survival
 
@@ -143,9 +155,11 @@ def keep_rows(survival: Float64Array, rows: IndexArray, prices: Prices, scale: f
 def row_prices(survival: Float64Array, prices: Prices, scale: float = 1.0) -> Float64Array:
     """Tokens that 0, 1, .. `PLANNED_ROWS` more rows take from the best kept set of rows with `survival` [rows]."""
     totals = np.zeros(min(len(survival), PRICED_ROWS) + 1)
-    np.cumsum(-np.sort(-survival)[:PRICED_ROWS], out=totals[1:])
-    shifted = prices.curves.verify[_SHIFTED[:, : len(totals)]]
-    best = (totals - prices.rate * scale * shifted).max(axis=1)
+    order = -survival
+    order.sort()
+    np.negative(order[:PRICED_ROWS], out=order[:PRICED_ROWS])
+    order[:PRICED_ROWS].cumsum(out=totals[1:])
+    best = (totals[:, None] - prices.rate * scale * prices.curves.shifted[: len(totals)]).max(axis=0)
     return np.asarray(best[0] - best)
 
 
@@ -165,21 +179,41 @@ def choose_growths(
     `survival` and `holds` are of all forest rows; `holds` is the chance that the draft offers the next token below the
     row and the lookup does not. `deepest` is the deepest node that may be guessed, `row_price` from `row_prices`.
     """
-    rows = rows[np.argsort(-(survival[rows] * holds[rows]), kind="stable")][:PLANNED_GROWTHS]
+    rows = rows[(-(survival[rows] * holds[rows])).argsort(kind="stable")[:PLANNED_GROWTHS]]
     if not rows.size:
         return rows
-    missing = bool(forest.draft_missing[rows].any())
-    run, nodes, extra = _with_ancestors(rows, forest, catch_up) if missing else (rows, np.arange(1, len(rows) + 1), 0)
-    levels = np.arange(1, min(deepest - int(forest.depth[run].min()), PLANNED_LEVELS) + 1)
-    room = (deepest - forest.depth[run])[:, None]
-    steps = np.where(levels <= room, holds[run][:, None] ** levels, 0.0)
-    gains = np.cumsum(survival[run][:, None] * np.cumsum(steps, axis=1), axis=0)[nodes - 1]
-    ms = prices.draft_ms(nodes + extra)[:, None] + prices.draft_ms(nodes)[:, None] * (levels - 1)
-    children = nodes[:, None] * levels
-    held = np.minimum(children, PLANNED_ROWS)
-    net = np.where(children <= PLANNED_ROWS, gains - prices.rate * scale * ms - row_price[held], -np.inf).max(axis=1)
-    best = int(np.argmax(net))
+    run, nodes, extra = rows, _COUNTS[: len(rows)], 0
+    if forest.draft_missing[rows].any():
+        run, nodes, extra = _with_ancestors(rows, forest, catch_up)
+    room = deepest - forest.depth[run]
+    levels = min(int(room.max()), PLANNED_LEVELS)
+    gains = _growth_gains(survival[run], holds[run], room, levels)
+    if run is not rows:
+        gains = gains[nodes - 1]
+    later_ms = prices.draft_ms(nodes)
+    first_ms = later_ms if extra == 0 else prices.draft_ms(nodes + extra)
+    ms = first_ms[:, None] + later_ms[:, None] * _LATER[:levels]
+    children = nodes[:, None] * _DEPTHS[:levels]
+    if children[-1, -1] > PLANNED_ROWS:
+        gains[children > PLANNED_ROWS] = -np.inf
+        children = np.minimum(children, PLANNED_ROWS)
+    net = (gains - prices.rate * scale * ms - row_price[children]).max(axis=1)
+    best = int(net.argmax())
     return rows[: best + 1] if net[best] > 0.0 else rows[:0]
+
+
+def _growth_gains(
+    survival: Float64Array, holds: Float64Array, room: NDArray[np.integer[Any]], levels: int
+) -> Float64Array:
+    """Tokens that growths on the first 1, 2, .. rows add in 1, 2, .. `levels` more levels, [rows, levels].
+
+    `survival`, `holds` and `room` (levels that fit below) are [rows].
+    """
+    steps: Float64Array = holds[:, None] ** _LEVELS[:levels]
+    if room.min() < levels:
+        steps[_LEVELS[:levels] > room[:, None]] = 0.0
+    gains: Float64Array = survival[:, None] * steps.cumsum(axis=1)
+    return gains.cumsum(axis=0)
 
 
 def _with_ancestors(rows: IndexArray, forest: Nodes, catch_up: int) -> tuple[IndexArray, NDArray[np.int64], int]:
@@ -220,13 +254,14 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
         return False
     rate, catch_up, match = prices.rate * scale, opening.catch_up, opening.first_match
     chain = np.cumprod(np.full(levels, match)) if match > 0.0 else np.zeros(0)  # what the lookup will offer for nothing
-    row_price = row_prices(chain, prices)
+    row_price = row_prices(chain, prices).tolist()
     gain, now, depth = 0.0, -np.inf, 0
+    first_ms, next_ms = prices.growth_ms(1 + catch_up), prices.growth_ms(1)
     for level in range(1, min(levels, PLANNED_LEVELS) + 1):
         gain += holds**level
-        spent = prices.growth_ms(1 + catch_up) + (level - 1) * prices.growth_ms(1)
-        if gain - rate * spent - row_price[level] > now:
-            now, depth = float(gain - rate * spent - row_price[level]), level
+        net = gain - rate * (first_ms + (level - 1) * next_ms) - row_price[level]
+        if net > now:
+            now, depth = net, level
     if now <= 0.0:
         return False
     if not opening.carries or levels < 2:
@@ -234,8 +269,8 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
     more, together, then = 0.0, -np.inf, 0.0
     for nodes in range(1, levels):
         more += match**nodes * holds
-        price = float(row_price[depth + nodes] - row_price[depth])
-        joint = rate * (prices.growth_ms(1 + nodes + catch_up) - prices.growth_ms(1 + catch_up))
+        price = row_price[depth + nodes] - row_price[depth]
+        joint = rate * (prices.growth_ms(1 + nodes + catch_up) - first_ms)
         together = max(together, more - price - joint)
         then = max(then, more - price - rate * prices.growth_ms(nodes))
     return then > together - rate * prices.call_ms

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from treewise.data.suffix import SuffixIndex
 from treewise.policy.hook import RoundContext
 
 DECAY = 0.9  # weight of the past in every recent share and moving average
@@ -118,3 +119,29 @@ def build_context(batch: Sequence[Progress]) -> RoundContext:
         temperature=floats([p.temperature for p in batch]),
         batch_size=len(batch),
     )
+
+
+def check_guesses(
+    progress: Progress, text: Sequence[int], drafted_path: int, first_guess: dict[int, int]
+) -> tuple[int, ...]:
+    """Compare the draft's first guesses that a round made checkable with the text: 1, 0 or -1 (unknown).
+
+    Called before `advance`, with the round's tokens in `text` already; entry i is of position `draft_seen` + i. What is
+    compared leaves `first_guess` (position -> the draft's first token below it, where it ran).
+    """
+    if not drafted_path:
+        return ()
+    agrees = []
+    for place in range(progress.draft_seen, progress.position + drafted_path):
+        if place + 1 < len(text):
+            guess = first_guess.pop(place, -1)
+            agrees.append(-1 if guess < 0 else int(guess == text[place + 1]))
+    return tuple(agrees)
+
+
+def append_committed(index: SuffixIndex, committed: Sequence[int]) -> Iterator[int]:
+    """Append committed tokens; yields 1, 0 or -1: whether the lookup's first continuation was the token."""
+    for token in committed:
+        guess = index.predict()
+        yield -1 if guess < 0 else int(guess == token)
+        index.append(token)

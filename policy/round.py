@@ -6,7 +6,6 @@ holds the envelope, and closes what the policy keeps under parents. It never loo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.envelope import Envelope, PriorTable
-from treewise.policy.forest import Forest, close_upward
+from treewise.policy.draft_growth import DraftGrowth
+from treewise.policy.draft_ranking import PLAIN
+from treewise.policy.forest import BELOW, Forest, close_upward
 from treewise.policy.hook import (
     DRAFT,
     LOOKUP,
     BoolArray,
-    Continuations,
     DraftSource,
     Expansion,
-    Float32Array,
     ForestView,
     Int32Array,
     Level,
@@ -31,7 +30,10 @@ from treewise.policy.hook import (
     TreePolicy,
     UInt8Array,
 )
-from treewise.policy.offer import Offer, lookup_signals
+from treewise.policy.lookup_growth import LookupGrowth
+
+IndexArray = NDArray[np.intp]
+_NO_ROWS: IndexArray = np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,13 @@ class RoundBuilder:
     before anything is offered below it, and growing everything brings whatever any order of asking could bring.
     """
 
-    def __init__(self, envelope: Envelope, prior_table: PriorTable, whole_chains: bool = True) -> None:
-        self.whole_chains = whole_chains
+    def __init__(
+        self, envelope: Envelope, prior_table: PriorTable, whole_chains: bool = True, ranking: str = PLAIN
+    ) -> None:
         self.envelope = envelope
-        self.prior_table = prior_table
         self.forest = Forest()
-        self._known: dict[int, Continuations] = {}  # forest row -> what the lookup said below it
-        self._children: dict[int, dict[int, int]] = {}  # forest row -> {token: child row}
-        self._paths: dict[int, tuple[int, ...]] = {}
+        self._lookup = LookupGrowth(envelope, prior_table, whole_chains)
+        self._draft = DraftGrowth(envelope, ranking)
 
     def build(
         self,
@@ -79,7 +80,8 @@ class RoundBuilder:
         Exceptions of the policy pass through; wrap it in `ContainedPolicy` to survive them.
         """
         forest = self.forest
-        self._open(context, root_tokens, lookups, draft)
+        limits = self.depth_limits(context)
+        self._open(limits, root_tokens, lookups, draft)
         growth_tokens: list[int] = []
         start, index = 0, 0
         while True:
@@ -88,245 +90,79 @@ class RoundBuilder:
             index += 1
             if not grow.any():
                 break
+            rows = (grow & LOOKUP).nonzero()[0] + start
+            drafts = (grow & DRAFT).nonzero()[0] + start
             start = forest.num_rows
-            rows = np.flatnonzero(grow & LOOKUP)
-            if rows.size:
-                self._offer_lookup(rows.tolist(), lookups, draft, context, index)
-            rows = np.flatnonzero(grow & DRAFT)
-            if rows.size and draft is not None:
-                growth_tokens.append(self._offer_draft(rows.tolist(), draft, context, index))
-            self._finish_level(start, draft, context)
+            tops = self._lookup.offer(forest, rows, lookups, limits, draft) if rows.size else _NO_ROWS
+            forest.column("level")[start:] = index
+            if drafts.size and draft is not None:
+                growth_tokens.append(self._draft.offer(forest, drafts, draft, context, limits, self._lookup))
             if forest.num_rows == start:
                 break
+            forest.column("level")[start:] = index
+            self._finish_level(start, tops, limits, draft is not None)
         keep = policy.select(ForestView(forest.view(), context))
         kept = keep & forest.column("admitted")
         kept[: len(root_tokens)] = True
         return RoundTree(forest, close_upward(kept, forest.column("parent")), tuple(growth_tokens), index + 1)
 
-    def depth_limit(self, context: RoundContext, request: int) -> int:
-        """Deepest node that may be guessed: the bonus token always has a place among the remaining tokens."""
-        return min(self.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+    def depth_limits(self, context: RoundContext) -> Int32Array:
+        """Deepest node of each request, [requests]: the bonus token always has a place among the remaining tokens."""
+        return np.minimum(self.envelope.max_depth, context.remaining_tokens - 1)
 
     def _open(
         self,
-        context: RoundContext,
+        limits: Int32Array,
         root_tokens: Int32Array,
         lookups: Sequence[LookupSource | None],
         draft: DraftSource | None,
     ) -> None:
-        forest = self.forest
+        forest, column = self.forest, self.forest.column
         forest.clear()
-        self._known.clear()
-        self._children.clear()
-        self._paths.clear()
+        self._lookup.clear()
         count = len(root_tokens)
         forest.append(count)
-        forest.column("request")[:] = np.arange(count)
-        forest.column("token")[:] = root_tokens
-        forest.column("admitted")[:] = True
-        for row in range(count):
-            self._children[row] = {}
-            self._paths[row] = ()
-            lookup = lookups[row]
-            bits = 0 if draft is None else DRAFT
+        column("request")[:] = np.arange(count)
+        column("token")[:] = root_tokens
+        column("admitted")[:] = True
+        bits = np.full(count, 0 if draft is None else DRAFT, dtype=np.uint8)
+        for row, lookup in enumerate(lookups):
             if lookup is not None:
-                bits |= LOOKUP
+                bits[row] |= LOOKUP
                 first = lookup.continuations(())
-                forest.column("lookup_match_length")[row] = first.match_length
-                forest.column("lookup_count")[row] = first.counts[0] if first.counts else 0
-                forest.column("lookup_share")[row] = first.shares[0] if first.shares else 0
+                column("lookup_match_length")[row] = first.match_length
+                column("lookup_count")[row] = first.counts[0] if first.counts else 0
+                column("lookup_share")[row] = first.shares[0] if first.shares else 0
                 if first.ages:
-                    forest.column("lookup_age")[row] = first.ages[0]
-            forest.column("may_grow")[row] = bits if self.depth_limit(context, row) > 0 else 0
+                    column("lookup_age")[row] = first.ages[0]
+        column("may_grow")[:] = np.where(limits > 0, bits, 0)
 
     def _admit(self, expansion: Expansion, start: int) -> UInt8Array:
-        """Write the answer for the rows from `start` on; return the growth bits of every row, [rows]."""
-        forest = self.forest
-        admitted = forest.column("admitted")
-        grow = np.zeros(forest.num_rows, dtype=np.uint8)
-        grow[start:] = expansion.grow & forest.column("may_grow")[start:]
+        """Write the answer for the rows from `start` on; return their growth bits, [candidates]."""
+        column, admitted = self.forest.column, self.forest.column("admitted")
+        grow: UInt8Array = expansion.grow & column("may_grow")[start:]
+        column("grown")[start:] = grow
         admitted[start:] |= expansion.admit | (expansion.grow > 0)
         if start:
-            parent = forest.column("parent")
-            for row in range(forest.num_rows - 1, start - 1, -1):  # children first: one pass closes upward
-                if admitted[row]:
-                    admitted[parent[row]] = True
-        forest.column("grown")[start:] = grow[start:]
+            admitted[:] = close_upward(admitted, column("parent"))
         return grow
 
-    def _offer_lookup(
-        self,
-        rows: list[int],
-        lookups: Sequence[LookupSource | None],
-        draft: DraftSource | None,
-        context: RoundContext,
-        level: int,
-    ) -> None:
-        """Offer everything that the lookup alone holds below each of `rows`, within the envelope."""
-        offer = Offer.empty()
-        base = self.forest.num_rows
-        requests, depths = self.forest.column("request"), self.forest.column("depth")
-        path_priors = self.forest.column("path_prior")
-        floor = self.envelope.min_path_prior
-        for top in rows:
-            request = int(requests[top])
-            lookup = lookups[request]
-            assert lookup is not None  # may_grow has no lookup bit without one
-            limit = self.depth_limit(context, request)
-            queue = deque([(top, self._paths[top], int(depths[top]), float(path_priors[top]))])
-            while queue:
-                row, path, depth, path_prior = queue.popleft()
-                if depth >= limit:  # nothing may be offered below it, and a log need not hold what would follow
-                    continue
-                known = lookup.continuations(path)
-                self._known[row] = known
-                siblings = self._children.setdefault(row, {})
-                for rank, token in enumerate(known.tokens[: self.envelope.lookup_width]):
-                    if token < 0:
-                        continue
-                    prior = float(np.float32(self.prior_table.prior(known.match_length, known.shares[rank])))
-                    below = float(np.float32(path_prior * prior))
-                    if below < floor:
-                        break
-                    child = base + len(offer.token)
-                    siblings[token] = child
-                    child_path = (*path, token)
-                    self._paths[child] = child_path
-                    self._children[child] = {}
-                    offer.request.append(request)
-                    offer.parent.append(row)
-                    offer.depth.append(depth + 1)
-                    offer.token.append(token)
-                    offer.sources.append(LOOKUP)
-                    offer.prior.append(prior)
-                    offer.path_prior.append(below)
-                    offer.match_length.append(known.match_length)
-                    offer.count.append(known.counts[rank])
-                    offer.share.append(known.shares[rank])
-                    offer.age.append(known.ages[rank])
-                    offer.rank.append(rank)
-                    if self.whole_chains:
-                        queue.append((child, child_path, depth + 1, below))
-        self._write(offer, level, draft)
+    def _finish_level(self, start: int, tops: IndexArray, limits: Int32Array, drafts: bool) -> None:
+        """Price and permission of the new rows, once every ancestor's state is final.
 
-    def _offer_draft(self, rows: list[int], draft: DraftSource, context: RoundContext, level: int) -> int:
-        """Draft below `rows`, ancestors without draft KV first, in one pass. Returns the tokens that it ran."""
-        forest = self.forest
-        drafted, parent = forest.column("drafted"), forest.column("parent")
-        wanted: set[int] = set()
-        for row in rows:
-            while row >= 0 and row not in wanted and not drafted[row]:
-                wanted.add(row)
-                row = int(parent[row])
-        run = np.asarray(sorted(wanted), dtype=np.int32)
-        tokens = len(run) + sum(int(context.catch_up[row]) for row in run.tolist() if parent[row] < 0)
-        extra_rows: list[int] = []
-        extra_nodes: list[int] = []
-        for place, row in enumerate(run.tolist()):
-            for child in self._children[row].values():
-                extra_rows.append(place)
-                extra_nodes.append(child)
-        extras = np.asarray(extra_nodes, dtype=np.int64)
-        guesses = draft.grow(
-            forest.view(),
-            run,
-            np.asarray(extra_rows, dtype=np.int32),
-            forest.column("token")[extras].astype(np.int32),
-        )
-        drafted[run] = True
-        if extras.size:
-            self._fill(extras, guesses.extra_probs, guesses.extra_ranks)
-            forest.column("draft_entropy")[extras] = guesses.entropy[extra_rows]
-            forest.column("draft_margin")[extras] = guesses.margin[extra_rows]
-            forest.update_path_priors(len(context.request_id))
-        offer = Offer.empty()
-        probs: list[float] = []
-        ranks: list[int] = []
-        places: list[int] = []
-        floor = self.envelope.min_path_prior
-        requests, depths = forest.column("request"), forest.column("depth")
-        path_priors = forest.column("path_prior")
-        base = forest.num_rows
-        for place, row in enumerate(run.tolist()):
-            request, depth = int(requests[row]), int(depths[row])
-            if depth >= self.depth_limit(context, request):
-                continue
-            siblings = self._children[row]
-            known = self._known.get(row)
-            for rank in range(min(self.envelope.draft_width, guesses.tokens.shape[1])):
-                token, prob = int(guesses.tokens[place, rank]), float(guesses.probs[place, rank])
-                if token < 0 or not float(np.float32(path_priors[row] * np.float32(prob))) >= floor:
-                    break
-                if token in siblings:
-                    continue
-                child = base + len(offer.token)
-                siblings[token] = child
-                self._paths[child] = (*self._paths[row], token)
-                self._children[child] = {}
-                prior = prob
-                signals = (np.nan,) * 5
-                if known is not None:
-                    signals = lookup_signals(known, token)
-                    prior = max(prob, float(np.float32(self.prior_table.prior(known.match_length, signals[2]))))
-                offer.request.append(request)
-                offer.parent.append(row)
-                offer.depth.append(depth + 1)
-                offer.token.append(token)
-                offer.sources.append(DRAFT)
-                offer.prior.append(prior)
-                offer.path_prior.append(float(np.float32(path_priors[row] * np.float32(prior))))
-                for column, value in zip(
-                    (offer.match_length, offer.count, offer.share, offer.age, offer.rank), signals, strict=True
-                ):
-                    column.append(value)
-                probs.append(prob)
-                ranks.append(rank)
-                places.append(place)
-        self._write(offer, level, None)
-        new = slice(base, forest.num_rows)
-        forest.column("draft_prob")[new] = probs
-        forest.column("draft_rank")[new] = ranks
-        forest.column("draft_entropy")[new] = guesses.entropy[places]
-        forest.column("draft_margin")[new] = guesses.margin[places]
-        return tokens
-
-    def _fill(self, rows: NDArray[np.int64], probs: Float32Array, ranks: Float32Array) -> None:
-        """Give rows of the free source the draft's probability; the more confident source sets the prior."""
-        forest = self.forest
-        forest.column("draft_prob")[rows] = probs
-        forest.column("draft_rank")[rows] = ranks
-        prior = forest.column("prior")
-        prior[rows] = np.fmax(prior[rows], probs)
-        proposed = (ranks < self.envelope.draft_width) & ~np.isnan(probs)
-        forest.column("sources")[rows] |= np.where(proposed, DRAFT, 0).astype(np.uint8)
-
-    def _write(self, offer: Offer, level: int, draft: DraftSource | None) -> None:
-        rows = self.forest.append(len(offer.token))
+        `tops` are the rows below which the lookup was asked, one for each of the first new rows; the draft ran on the
+        parents of the others.
+        """
         column = self.forest.column
-        for name in ("request", "parent", "depth", "token", "sources", "prior", "path_prior"):
-            column(name)[rows] = getattr(offer, name)
-        for name in ("match_length", "count", "share", "age", "rank"):
-            column(f"lookup_{name}")[rows] = getattr(offer, name)
-        column("level")[rows] = level
-        if draft is not None and offer.token:
-            column("in_draft_vocab")[rows] = draft.in_vocab(np.asarray(offer.token, dtype=np.int32))
-
-    def _finish_level(self, start: int, draft: DraftSource | None, context: RoundContext) -> None:
-        """Price and permission of the new rows, once every ancestor's state is final."""
-        forest = self.forest
-        parent, drafted, missing = forest.column("parent"), forest.column("drafted"), forest.column("draft_missing")
-        path_prior, depth, request = forest.column("path_prior"), forest.column("depth"), forest.column("request")
-        may_grow = forest.column("may_grow")
-        roots = len(context.request_id)
-        has_lookup = [bool(forest.column("may_grow")[row] & LOOKUP) for row in range(roots)]
-        for row in range(start, forest.num_rows):
-            above = parent[row]
-            missing[row] = 0 if drafted[above] else missing[above] + 1
-            if depth[row] >= self.depth_limit(context, int(request[row])):
-                continue
-            bits = 0
-            if row not in self._known and has_lookup[request[row]]:
-                bits |= LOOKUP
-            if draft is not None and path_prior[row] >= self.envelope.min_grow_prior:
-                bits |= DRAFT
-            may_grow[row] = bits
+        request, depth, may_grow = column("request"), column("depth"), column("may_grow")
+        new = slice(start, None)
+        if tops.size:
+            missing = column("draft_missing")
+            chain = slice(start, start + len(tops))
+            above = np.where(column("drafted")[tops], -1, missing[tops])
+            missing[chain] = above + depth[chain] - depth[tops]
+        requests = request[new]
+        bits = np.isnan(column(BELOW)[new]) * (may_grow[requests] & LOOKUP)  # asked already: no more
+        if drafts:
+            bits |= (column("path_prior")[new] >= self.envelope.min_grow_prior) * np.uint8(DRAFT)
+        may_grow[new] = bits * (depth[new] < limits[requests])

@@ -6,7 +6,7 @@ copy, and each copy ends in the same calibration curve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,9 @@ class Calibration:
 
     knots_x: tuple[float, ...]  # raw log-odds, ascending
     knots_y: tuple[float, ...]  # calibrated log-odds, ascending
+    _x: Float64Array = field(init=False, repr=False, compare=False)  # [knots] the same as arrays
+    _y: Float64Array = field(init=False, repr=False, compare=False)
+    _ends: tuple[float, float] = field(init=False, repr=False, compare=False)  # slopes of the first and last piece
 
     def __post_init__(self) -> None:
         require(len(self.knots_x) >= 2, "knots_x", "at least two knots", self.knots_x)
@@ -34,16 +37,20 @@ class Calibration:
             knots = np.asarray(getattr(self, name), dtype=np.float64)
             rises = bool(np.isfinite(knots).all() and (np.diff(knots) > 0).all())
             require(rises, name, "finite and strictly ascending", getattr(self, name))
+        x, y = np.asarray(self.knots_x, dtype=np.float64), np.asarray(self.knots_y, dtype=np.float64)
+        slope = np.diff(y) / np.diff(x)
+        object.__setattr__(self, "_x", x)
+        object.__setattr__(self, "_y", y)
+        object.__setattr__(self, "_ends", (float(slope[0]), float(slope[-1])))
 
     def apply(self, score: NDArray[Any]) -> Float64Array:
         """Probabilities [n] of raw log-odds `score` [n]."""
         raw = np.asarray(score, dtype=np.float64)
-        x, y = np.asarray(self.knots_x), np.asarray(self.knots_y)
-        slope = np.diff(y) / np.diff(x)
-        odds = np.interp(raw, x, y)
-        odds += slope[0] * np.minimum(raw - x[0], 0.0) + slope[-1] * np.maximum(raw - x[-1], 0.0)
+        first, last = self._ends
+        odds = np.interp(raw, self._x, self._y)
+        odds += first * np.minimum(raw - self._x[0], 0.0) + last * np.maximum(raw - self._x[-1], 0.0)
         probability = 0.5 + 0.5 * np.tanh(0.5 * odds)
-        return np.asarray(np.clip(probability, PROBABILITY_FLOOR, 1.0 - PROBABILITY_FLOOR))
+        return np.asarray(np.minimum(np.maximum(probability, PROBABILITY_FLOOR), 1.0 - PROBABILITY_FLOOR))
 
     def to_json(self) -> dict[str, list[float]]:
         """A JSON-ready mapping; `from_json` reads it back."""

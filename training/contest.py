@@ -15,9 +15,9 @@ from treewise.data.envelope import Envelope
 from treewise.policy.hook import Deployment, TreePolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.logged_trace import LoggedTrace
-from treewise.training.oracle import oracle_run
+from treewise.training.oracle import DepthOracle, depth_oracle, oracle_run
 from treewise.training.replay import Replayer, check_reach
-from treewise.training.replay_result import Float64Array, ReplayResult, call_ms_of, modelled_ms, plain_ms
+from treewise.training.replay_result import Float64Array, ReplayResult, call_ms_of, grid_ms, modelled_ms, plain_ms
 from treewise.training.tally import TALLY_COLUMNS, Tally
 
 
@@ -29,8 +29,10 @@ class Contender:
     make: Callable[[], TreePolicy]
 
     @classmethod
-    def of(cls, policy: str | TreePolicy) -> Contender:
-        """From a spec string or a policy, which is copied. Raises `PolicySpecError`."""
+    def of(cls, policy: str | TreePolicy | Contender) -> Contender:
+        """From a spec string or a policy, which is copied; one of these stays itself. Raises `PolicySpecError`."""
+        if isinstance(policy, Contender):
+            return policy
         if isinstance(policy, str):
             parse_policy(policy)
             return cls(policy, lambda: parse_policy(policy))
@@ -64,44 +66,46 @@ def contest(
     contenders: Sequence[Contender],
     envelope: Envelope | None = None,
     advance: Callable[[int], None] | None = None,
+    with_depth_oracles: bool = False,
 ) -> dict[tuple[int, str], Tally]:
-    """What every contender did, by (place of the profile, name).
+    """What every contender did, by (place of the profile, name); its depth oracle too, by `depth_oracle(name)`.
 
     `advance` is told how many more of the requests x contenders x profiles are done. Raises `CoverageError` where a
     contender may ask for more than the trace holds.
     """
     deployments = [trace.deployment(cost, envelope) for cost in costs]
     table = _Table.of(trace, deployments)
-    results: dict[tuple[int, str], ReplayResult] = {}
-    first = {(0, contender.name): _driver(contender, deployments[0]) for contender in contenders}
-    _run(trace, first, advance)
-    again: dict[tuple[int, str], Replayer] = {}
+    runs = {(0, contender.name): _Run.of(contender, deployments[0], with_depth_oracles) for contender in contenders}
+    _drive(trace, runs, advance)
+    readers = {contender.name for contender in contenders if runs[0, contender.name].read_cost}
+    again: dict[tuple[int, str], _Run] = {}
     for contender in contenders:
-        replayer = first[0, contender.name]
-        results[0, contender.name] = replayer.result()
         for place in range(1, len(costs)):
-            if _read_cost(replayer):
-                again[place, contender.name] = _driver(contender, deployments[place])
+            if contender.name in readers:
+                again[place, contender.name] = _Run.of(contender, deployments[place], with_depth_oracles)
             else:
-                results[place, contender.name] = results[0, contender.name]
+                runs[place, contender.name] = runs[0, contender.name]
                 if advance is not None:
                     advance(len(trace.requests))
     if again:
-        _run(trace, again, advance)
-        results |= {key: replayer.result() for key, replayer in again.items()}
-    policies = {contender.name: contender.make() for contender in contenders}
-    return {
-        (place, name): table.tally(place, _columns(results[place, name], deployments[place], policies[name]))
-        for place in range(len(costs))
-        for name in policies
-    }
+        _drive(trace, again, advance)
+        runs |= again
+    found: dict[tuple[int, str], Tally] = {}
+    for contender in contenders:
+        policy = contender.make()
+        for place, deployment in enumerate(deployments):
+            for name, result in runs[place, contender.name].results(contender.name).items():
+                columns = _columns(result, deployment, policy)
+                found[place, name] = table.tally(place, columns, contender.name in readers)
+    return found
 
 
 def oracle_tally(trace: LoggedTrace, cost: CostProfile, envelope: Envelope | None = None) -> Tally:
     """What the path oracle did on a dense trace."""
     deployment = trace.deployment(cost, envelope)
     runs = [oracle_run(request, deployment) for request in trace.requests]
-    parts = [(run.tokens, run.ms, run.rounds, run.nodes, run.growths, 0, 0) for run in runs]
+    unknown = float("nan")  # its time is not broken down
+    parts = [(run.tokens, run.ms, run.rounds, run.nodes, run.growths, 0, 0, unknown, unknown) for run in runs]
     values = np.asarray(parts, dtype=np.float64).reshape(len(runs), len(TALLY_COLUMNS))
     return _Table.of(trace, [deployment]).tally(0, dict(zip(TALLY_COLUMNS, values.T, strict=True)))
 
@@ -124,32 +128,55 @@ class _Table:
             np.asarray(plain, dtype=np.float64),
         )
 
-    def tally(self, place: int, columns: dict[str, Float64Array]) -> Tally:
-        return Tally(self.prompt_id, self.task, self.plain_ms[place], columns)
+    def tally(self, place: int, columns: dict[str, Float64Array], reads_costs: bool = True) -> Tally:
+        return Tally(self.prompt_id, self.task, self.plain_ms[place], columns, reads_costs)
 
 
-def _driver(contender: Contender, deployment: Deployment) -> Replayer:
-    policy = contender.make()
-    replayer = Replayer(policy, WatchedDeployment.of(deployment))
-    check_reach(policy, deployment, contender.name)
-    return replayer
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One contender on its way through a trace."""
+
+    deployment: WatchedDeployment
+    replayer: Replayer
+    oracle: DepthOracle | None
+
+    @classmethod
+    def of(cls, contender: Contender, deployment: Deployment, with_depth_oracle: bool) -> _Run:
+        policy, watched = contender.make(), WatchedDeployment.of(deployment)
+        oracle = DepthOracle() if with_depth_oracle else None
+        replayer = Replayer(policy, watched, None if oracle is None else oracle.watch)
+        check_reach(policy, deployment, contender.name)
+        return cls(watched, replayer, oracle)
+
+    @property
+    def read_cost(self) -> bool:
+        return self.deployment.cost_was_read
+
+    def results(self, name: str) -> dict[str, ReplayResult]:
+        result = self.replayer.result()
+        return {name: result} if self.oracle is None else {name: result, depth_oracle(name): self.oracle.cut(result)}
 
 
-def _read_cost(replayer: Replayer) -> bool:
-    return not isinstance(replayer.deployment, WatchedDeployment) or replayer.deployment.cost_was_read
-
-
-def _run(trace: LoggedTrace, drivers: dict[tuple[int, str], Replayer], advance: Callable[[int], None] | None) -> None:
-    """Requests go outside, so that their trees are built once for all drivers."""
+def _drive(trace: LoggedTrace, runs: dict[tuple[int, str], _Run], advance: Callable[[int], None] | None) -> None:
+    """Batches of requests where nobody watches; else requests go outside, so that trees are built once for all runs."""
+    if all(run.oracle is None for run in runs.values()):
+        for run in runs.values():
+            run.replayer.run_all(trace.requests, None if advance is None else lambda: advance(1))
+        return
     for request in trace.requests:
-        for replayer in drivers.values():
-            replayer.run(request)
+        for run in runs.values():
+            run.replayer.run(request)
         request.release()
         if advance is not None:
-            advance(len(drivers))
+            advance(len(runs))
 
 
 def _columns(result: ReplayResult, deployment: Deployment, policy: TreePolicy) -> dict[str, Float64Array]:
+    cost, position = deployment.cost, result.position
+    rows = np.asarray([deployment.padded_rows(1 + nodes) for nodes in result.verified_nodes.tolist()], dtype=np.int32)
+    narrow = np.full(len(result), deployment.padded_rows(1), dtype=np.int32)
+    growth_round = np.repeat(np.arange(len(result)), result.growths)
+    growth_ms = grid_ms(cost.draft, result.growth_tokens, position[growth_round])
     values: tuple[NDArray[Any], ...] = (
         result.committed_tokens,
         modelled_ms(result, deployment, call_ms_of(policy, deployment.cost)),
@@ -158,5 +185,7 @@ def _columns(result: ReplayResult, deployment: Deployment, policy: TreePolicy) -
         result.growths,
         result.policy_calls,
         result.fallback,
+        np.bincount(growth_round, weights=growth_ms, minlength=len(result)),
+        grid_ms(cost.verify, rows, position) - grid_ms(cost.verify, narrow, position),
     )
     return {name: result.by_request(column) for name, column in zip(TALLY_COLUMNS, values, strict=True)}

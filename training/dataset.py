@@ -14,14 +14,17 @@ import numpy as np
 
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import CoverageError, ParameterError, TraceError, require
+from treewise.policy.draft_ranking import RANKINGS
 from treewise.policy.features import FEATURES, GROWTH_FEATURES, node_features
 from treewise.policy.hook import DRAFT, LOOKUP, Int8Array, Int32Array, Nodes, RoundContext
 from treewise.policy.outcome import Walk, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
 from treewise.training.live_rows import live_rounds
-from treewise.training.logged import LoggedDraft, LoggedLookup, LoggedRequest, LoggedTree
+from treewise.training.logged import LoggedRequest
+from treewise.training.logged_sources import LoggedDraft, LoggedLookup
 from treewise.training.logged_trace import LoggedTrace
+from treewise.training.logged_tree import LoggedTree
 from treewise.training.rows import BOTH, DRAFT_ONLY, LOOKUP_ONLY, Dataset, GrowthRows, MatchRows, Pile, TreeRows
 from treewise.training.views import VIEWS, View, ViewPolicy
 
@@ -66,7 +69,7 @@ class DatasetBuilder:
         self.prior_table = prior_table
         self.settings = settings
         self._draw = np.random.default_rng(settings.seed)
-        self._builder = RoundBuilder(envelope, prior_table)
+        self._builders = {name: RoundBuilder(envelope, prior_table, ranking=name) for name in RANKINGS}
         self._views = [ViewPolicy(view, envelope, self._draw) for view in settings.views]
         self._prompts: dict[str, int] = {}
         self._tasks: list[str] = []
@@ -144,11 +147,11 @@ class DatasetBuilder:
         prompt: int,
         sources: int,
     ) -> None:
-        draft = LoggedDraft(logged, request.draft_width) if sources & DRAFT else None
+        draft = LoggedDraft(logged, request.draft_width, request.ranking) if sources & DRAFT else None
         lookup = LoggedLookup(logged) if sources & LOOKUP else None
         root = np.asarray([logged.root_token], dtype=np.int32)
         try:
-            tree = self._builder.build(view, context, root, [lookup], draft)
+            tree = self._builders[request.ranking].build(view, context, root, [lookup], draft)
         except CoverageError:
             # Sources asked in another order than the log's can reach nodes that the log left out: priors rise late.
             self._uncovered += 1
@@ -163,7 +166,7 @@ class DatasetBuilder:
         weight = 1.0 / len(self._views)
         self._add_match(nodes, rows, result.match, context, prompt, weight)
         if sources & DRAFT:
-            self._add_growth(logged, nodes, result, view, next_token, prompt, weight)
+            self._add_growth(request, logged, nodes, result, view, next_token, prompt, weight)
         if view is self._views[0] and self._positions % self.settings.tree_stride == 0:
             self._add_tree(tree, result, context, prompt)
 
@@ -185,6 +188,7 @@ class DatasetBuilder:
 
     def _add_growth(
         self,
+        request: LoggedRequest,
         logged: LoggedTree,
         nodes: Nodes,
         result: Walk,
@@ -196,7 +200,7 @@ class DatasetBuilder:
         for rows, x in view.seen:
             for place in np.flatnonzero(result.on_path[rows]).tolist():
                 row = int(rows[place])
-                label = self._growth_label(logged, nodes, row, next_token(0, row))
+                label = self._growth_label(request.ranking, logged, nodes, row, next_token(0, row))
                 if label >= 0:
                     self._growth.add(
                         x=x[place : place + 1],
@@ -205,7 +209,7 @@ class DatasetBuilder:
                         prompt=np.asarray([prompt]),
                     )
 
-    def _growth_label(self, logged: LoggedTree, nodes: Nodes, row: int, truth: int) -> int:
+    def _growth_label(self, ranking: str, logged: LoggedTree, nodes: Nodes, row: int, truth: int) -> int:
         """Whether a draft growth at path row `row` offers `truth` that the lookup did not; -1 where nobody knows."""
         path: list[int] = []
         at = row
@@ -220,8 +224,7 @@ class DatasetBuilder:
             return 0
         if truth not in logged.children[node]:
             return 0
-        _, rank = logged.draft_score(node, truth)
-        return int(rank < self.envelope.draft_width)  # NaN is not
+        return int(logged.is_proposed(node, truth, ranking, self.envelope.draft_width))
 
     def _add_tree(self, tree: RoundTree, result: Walk, context: RoundContext, prompt: int) -> None:
         nodes = tree.forest.view()

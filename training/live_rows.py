@@ -9,6 +9,7 @@ import numpy as np
 
 from treewise.data.envelope import PriorTable
 from treewise.data.trace_schema import NodeTable, Rounds
+from treewise.policy.draft_ranking import PLAIN, draft_prior
 from treewise.policy.forest import Forest
 from treewise.policy.hook import DRAFT, Int8Array, Nodes, RoundContext
 from treewise.policy.progress import Progress, build_context
@@ -16,8 +17,8 @@ from treewise.training.logged import LoggedRequest
 
 _COPIED = (
     "depth", "token", "level", "sources", "draft_prob", "draft_rank", "draft_entropy", "draft_margin",
-    "in_draft_vocab", "lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank",
-    "admitted", "grown", "drafted",
+    "in_draft_vocab", "draft_drawn_prob", "draft_drawn_rank", "draft_gap", "lookup_match_length", "lookup_count",
+    "lookup_share", "lookup_age", "lookup_rank", "admitted", "grown", "drafted",
 )  # fmt: skip
 _ROOT = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
 
@@ -39,7 +40,7 @@ def live_rounds(request: LoggedRequest, prior_table: PriorTable) -> Iterator[Liv
     for position in sorted(request.rows):
         row = request.row_at(position)
         nodes = shard.nodes.take(np.arange(len(shard.nodes))[request.node_rows(row)])
-        forest = rebuild_forest(rounds, row, nodes, prior_table)
+        forest = rebuild_forest(rounds, row, nodes, prior_table, request.ranking)
         match = np.concatenate([np.full(1, -1, dtype=np.int8), nodes.match])
         yield LiveRound(forest.view(), match, build_context([progress]))
         drafted = _drafted_path(bool(rounds.opening[row] & DRAFT), nodes)
@@ -56,7 +57,7 @@ def live_rounds(request: LoggedRequest, prior_table: PriorTable) -> Iterator[Liv
         )
 
 
-def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: PriorTable) -> Forest:
+def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: PriorTable, ranking: str = PLAIN) -> Forest:
     """The forest of the logged round `row` whose candidates are `nodes`; priors are computed anew."""
     forest = Forest(len(nodes) + 1)
     forest.append(len(nodes) + 1)
@@ -71,7 +72,7 @@ def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: Prio
     known = ~np.isnan(nodes.lookup_match_length)
     length = np.where(known, nodes.lookup_match_length, 0).astype(np.int64)
     lookup = np.where(known, table[np.minimum(length, len(table) - 1)] * nodes.lookup_share, np.nan)
-    prior = np.fmax(lookup.astype(np.float32), nodes.draft_prob)
+    prior = np.fmax(lookup.astype(np.float32), draft_prior(ranking, nodes.draft_prob, nodes.draft_drawn_prob))
     forest.column("prior")[1:] = np.clip(np.nan_to_num(prior), 0.0, 1.0)
     forest.update_path_priors(1)
     return forest

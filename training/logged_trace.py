@@ -11,13 +11,11 @@ import numpy as np
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import SLACK, Envelope
 from treewise.data.errors import CoverageError, TraceError
-from treewise.data.trace_manifest import TraceManifest
+from treewise.data.trace_manifest import EXACT, TraceManifest
 from treewise.data.trace_reader import TraceReader
 from treewise.data.trace_schema import TraceShard
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment
 from treewise.training.logged import LoggedRequest, logged_requests
-
-EXACT = "exact"  # the verification rule under which another policy commits the same text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +51,9 @@ class LoggedTrace:
     ) -> Deployment:
         """What a policy is told before its replay.
 
-        Raises `CoverageError` where `envelope` is wider than the log, `TraceError` where the log was verified by a
-        lossy rule: another policy would have committed another text.
+        Raises `CoverageError` where `envelope` is wider than the log, `TraceError` as `check_exact` does.
         """
-        if self.manifest.verification != EXACT:
-            raise TraceError(
-                f"verification of trace {self.name} must be {EXACT!r} for replay, got {self.manifest.verification!r}"
-            )
+        check_exact(self.name, self.manifest)
         if envelope is not None and (gaps := self.manifest.envelope.covers(envelope)):
             raise CoverageError(f"trace {self.name} is narrower than the envelope asked for: {', '.join(gaps)}")
         return Deployment(
@@ -69,6 +63,7 @@ class LoggedTrace:
             sources=self.sources,
             vocab_size=self.manifest.vocab_size,
             row_buckets=row_buckets,
+            ranking=self.manifest.ranking,
         )
 
     def of_task(self, task: str) -> LoggedTrace:
@@ -86,19 +81,30 @@ class LoggedTrace:
 
 
 def logged_trace(name: str, manifest: TraceManifest, shard: TraceShard) -> LoggedTrace:
-    """The trace `shard`, all of it in memory. Raises `TraceError` where its texts have gaps."""
+    """The trace `shard`, all of it in memory. Raises `TraceError` where its texts have gaps, or as `check_exact`."""
+    check_exact(name, manifest)
     rounds = shard.rounds
     if manifest.kind == "dense":
         sources = int(np.bitwise_or.reduce(rounds.opening, initial=0))
     else:
         sources = 0 if np.isnan(rounds.lookup_match_length).all() else LOOKUP
         sources |= 0 if manifest.draft_reads == "none" else DRAFT
-    requests = logged_requests(shard, manifest.envelope.draft_width, manifest.tokens_included)
+    requests = logged_requests(shard, manifest.envelope.draft_width, manifest.tokens_included, manifest.ranking)
     # Two collections that ran into one folder at once hold a prompt twice; it counts once.
     kept: dict[tuple[str, int], LoggedRequest] = {}
     for request in requests:
         kept.setdefault((request.prompt_id, request.seed), request)
     return LoggedTrace(name, manifest, tuple(kept.values()), sources)
+
+
+def check_exact(name: str, manifest: TraceManifest) -> None:
+    """Raise `TraceError` where a lossy rule verified the trace: the text depends on the policy that was running."""
+    if manifest.verification != EXACT:
+        raise TraceError(
+            f"verification of trace {name} must be {EXACT!r} for replay, A/B tests and training, "
+            f"got {manifest.verification!r}: under a lossy rule another policy would have committed another text; "
+            f"collect the trace again with `--verification {EXACT}`"
+        )
 
 
 def check_distinct(traces: Sequence[LoggedTrace]) -> None:

@@ -1,13 +1,20 @@
-"""The path oracle: the least time in which any policy could have committed the logged text from the logged trees."""
+"""Oracles: what a policy could have done had it known the text.
+
+The path oracle takes the least time in which any policy could have committed the logged text from the logged trees; the
+depth oracle keeps a policy's own trees and knows only how deep to grow each of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treewise.policy.hook import LOOKUP, Deployment
+from treewise.policy.hook import DRAFT, LOOKUP, Deployment
+from treewise.policy.outcome import Walk
+from treewise.policy.round import RoundTree
 from treewise.training.logged import LoggedRequest
+from treewise.training.replay_result import ReplayResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +81,53 @@ def _choices(request: LoggedRequest, position: int, deployment: Deployment) -> l
     ms = cost.round_ms + verify + np.cumsum(spent)
     growths = np.concatenate([[0], np.cumsum(needs_draft)])
     return [_Choice(*parts) for parts in zip(lengths.tolist(), growths.tolist(), ms.tolist(), strict=True)]
+
+
+def depth_oracle(name: str) -> str:
+    """What the depth oracle of the policy `name` is called."""
+    return f"depth oracle of {name}"
+
+
+class DepthOracle:
+    """Watches a replay and cuts each of the policy's trees at the depth that was accepted: right depth, own width.
+
+    Cutting there keeps the accepted path, so every round commits the same tokens and the next round starts at the same
+    root: the rounds are those of the replay. A cut round verifies the kept nodes down to the accepted depth, runs the
+    draft growths that offered something down to it, and makes the policy calls of those levels; a round that accepted
+    nothing becomes plain decoding.
+
+    Assumes that a policy's later rounds would not change: growths left out would have had the draft see fewer tokens,
+    and catch-up tokens are charged as they were replayed. It bounds what better depth decisions can bring to this
+    policy; it is no bound on trees of another shape, nor on paying for less than the whole accepted path.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[int] = []  # [rounds] verified nodes of the cut tree
+        self._needed: list[bool] = []  # [growths in all] whether the cut tree makes the growth
+
+    def watch(self, request: LoggedRequest, position: int, tree: RoundTree, walk: Walk) -> None:
+        """Take one round, in the order of replay; a `Watcher`."""
+        column = tree.forest.column
+        depth, accepted = column("depth"), int(walk.accepted_length[0])
+        self._nodes.append(int((tree.kept & (depth > 0) & (depth <= accepted)).sum()))
+        drafted = (column("grown") & DRAFT) > 0
+        level = column("level")[drafted]
+        # One growth a level, in order; what it brings lies one below the shallowest row that it ran on, or deeper.
+        self._needed.extend(int(depth[drafted][level == one].min()) < accepted for one in np.unique(level).tolist())
+
+    def cut(self, result: ReplayResult) -> ReplayResult:
+        """What the oracle did in the rounds of `result`, all of which it has watched."""
+        needed = np.asarray(self._needed, dtype=np.bool_)
+        assert len(self._nodes) == len(result) and len(needed) == len(result.growth_tokens), "every round is watched"
+        growth_round = np.repeat(np.arange(len(result)), result.growths)
+        growths = np.bincount(growth_round[needed], minlength=len(result)).astype(np.int32)
+        return replace(
+            result,
+            verified_nodes=np.asarray(self._nodes, dtype=np.int32),
+            growths=growths,
+            growth_offsets=np.concatenate([[0], np.cumsum(growths, dtype=np.int64)]),
+            growth_tokens=result.growth_tokens[needed],
+            policy_calls=np.maximum(
+                result.policy_calls - (result.growths - growths), np.minimum(result.policy_calls, 2)
+            ),
+        )

@@ -95,11 +95,20 @@ def count_replays(traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -
 def choose_requests(
     traces: Sequence[LoggedTrace], settings: PlannerFitSettings
 ) -> list[tuple[LoggedTrace, list[LoggedRequest]]]:
-    """Requests of the dense traces, one task after the other until there are enough, in a seeded order."""
+    """Requests of the dense traces, one task after the other until there are enough, in a seeded order.
+
+    The throughput depends on the temperature, so all are of the one that most requests have (of two, the lower).
+    """
     draw = np.random.default_rng(settings.seed)
+    count_at: dict[float, int] = {}
+    for trace in traces:
+        if trace.manifest.kind == "dense":
+            heat = trace.manifest.temperature
+            count_at[heat] = count_at.get(heat, 0) + len(trace.requests)
+    usual = min(count_at, key=lambda heat: (-count_at[heat], heat), default=0.0)
     by_task: dict[str, list[tuple[int, LoggedRequest]]] = {}
     for place, trace in enumerate(traces):
-        if trace.manifest.kind == "dense":
+        if trace.manifest.kind == "dense" and trace.manifest.temperature == usual:
             for request in trace.requests:
                 by_task.setdefault(request.task, []).append((place, request))
     queues = [[by_task[task][at] for at in draw.permutation(len(by_task[task]))] for task in sorted(by_task)]

@@ -5,24 +5,29 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import numpy as np
 
-from treewise.data.errors import CoverageError
+from treewise.data.errors import CoverageError, require
 from treewise.policy.contain import ContainedPolicy
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
-from treewise.training.logged import LoggedDraft, LoggedLookup, LoggedRequest, LoggedTree
-from treewise.training.replay_result import ReplayResult
+from treewise.training.batch_replay import BatchReplay
+from treewise.training.logged import LoggedRequest
+from treewise.training.logged_sources import LoggedDraft, LoggedLookup
+from treewise.training.logged_tree import LoggedTree
+from treewise.training.replay_result import ReplayResult, RequestRows, result_of
 
 Watcher = Callable[[LoggedRequest, int, RoundTree, Walk], None]  # (request, position of the root, tree, walk)
-_COLUMNS = ("request", "round", "position", "accepted_length", "committed_tokens", "verified_nodes", "growths")
+BATCH_REQUESTS = 256  # requests that take their next round in one call of the hook
+PROBE_ROUNDS = 32  # first rounds of one request that a policy must decide alone as it did in a batch
 
 
 class Replayer:
-    """Drives one policy through logged requests, a batch of one at a time.
+    """Drives one policy through logged requests.
 
     Binds on construction, which may raise `PolicyError`. Later failures are contained as in the live engine; no clock
     is obeyed. Raises `CoverageError` where a policy asks for what the log does not hold.
@@ -33,41 +38,104 @@ class Replayer:
         self.policy = policy if isinstance(policy, ContainedPolicy) else ContainedPolicy(policy, time_limit_ms=math.inf)
         self.policy.bind(deployment)
         self._watch = watch
-        self._builder = RoundBuilder(deployment.envelope, deployment.prior_table)
-        self._columns: dict[str, list[int]] = {name: [] for name in (*_COLUMNS, "policy_calls", "fallback", "digest")}
-        self._growth_tokens: list[int] = []
+        self._builder = RoundBuilder(deployment.envelope, deployment.prior_table, ranking=deployment.ranking)
         self._requests: list[LoggedRequest] = []
+        self._rows: list[RequestRows] = []  # of each request
         self._seconds = 0.0
+        has_limit = math.isfinite(self.policy.time_limit_ms)
+        # Whether `run_all` drives requests side by side; no more once a policy decided otherwise there than alone.
+        self.goes_in_batches = watch is None and self.policy.state != "session" and not has_limit
 
     def run(self, request: LoggedRequest) -> None:
-        """Replay one request from its first root to the end of its text."""
-        number = len(self._requests)
+        """Replay one request, alone, from its first root to the end of its text."""
+        self._alone(self._add(request), request)
+
+    def run_all(
+        self,
+        requests: Sequence[LoggedRequest],
+        advance: Callable[[], None] | None = None,
+        batch_requests: int = BATCH_REQUESTS,
+    ) -> None:
+        """Replay `requests`, up to `batch_requests` of them side by side, with the result of `run` on each in order.
+
+        `advance` is called after each. One at a time go all requests of a watched replay, of a policy of state
+        "session" or with a time limit, and of one that decides otherwise in a batch, which the first batch shows; a
+        request with recorded suspensions; and, from their beginning, those that are under way when a policy fails.
+        Trees that a request built are forgotten when it is over. Raises `ParameterError` where `batch_requests` is
+        below 1.
+        """
+        require(batch_requests >= 1, "batch_requests", "at least 1", batch_requests)
+        for _, shard in groupby(requests, key=lambda request: id(request.columns)):
+            numbered = [(self._add(request), request) for request in shard]
+            done = 0
+            has_nodes = len(numbered[0][1].shard.nodes) > 0
+            if self.goes_in_batches and has_nodes and min(batch_requests, len(numbered)) > 1:
+                done = self._in_batches(numbered, advance, batch_requests)
+            if done == len(numbered):
+                continue
+            for place, (number, request) in enumerate(numbered):
+                self._alone(number, request)
+                request.release()
+                if advance is not None and place >= done:
+                    advance()
+
+    def result(self) -> ReplayResult:
+        """Everything that was replayed so far."""
+        return result_of(self._requests, self._rows, self._seconds)
+
+    def _add(self, request: LoggedRequest) -> int:
         self._requests.append(request)
+        self._rows.append(RequestRows())
+        return len(self._requests) - 1
+
+    def _in_batches(
+        self, numbered: list[tuple[int, LoggedRequest]], advance: Callable[[], None] | None, batch_requests: int
+    ) -> int:
+        """Replay requests of one shard; how many were done until the policy decided otherwise than alone, if it did."""
+        batch = BatchReplay(self.policy.policy, self.deployment, numbered[0][1].columns)
+        done = 0
+        for driven in batch.drive(numbered, batch_requests):
+            number, request, rows = driven.number, driven.request, driven.rows
+            if rows is None:
+                self._alone(number, request)
+            else:
+                if driven.is_probe and not self._is_decided_alone(number, request, rows):
+                    self.goes_in_batches = False
+                    break
+                self._rows[number] = rows
+            request.release()
+            done += 1
+            if advance is not None:
+                advance()
+        self._seconds += batch.seconds
+        return done
+
+    def _is_decided_alone(self, number: int, request: LoggedRequest, rows: RequestRows) -> bool:
+        """Whether the policy, alone, decides the first rounds of `request` as it did in a batch, which left `rows`."""
+        seconds = self._seconds
+        try:
+            alone = self._drive(number, request, PROBE_ROUNDS)
+        except CoverageError:
+            return False
+        self._seconds = seconds
+        return alone.begins(rows)
+
+    def _alone(self, number: int, request: LoggedRequest) -> None:
+        self._rows[number] = self._drive(number, request)
+
+    def _drive(self, number: int, request: LoggedRequest, num_rounds: int | None = None) -> RequestRows:
+        """Replay the first rounds of `request`, by default all of them, one at a time."""
         self.policy.begin(
             RequestInfo(number, request.prompt_tokens, request.max_new_tokens, temperature=request.temperature)
         )
         progress = Progress(number, request.prompt_tokens, request.max_new_tokens, request.temperature)
-        index = 0
-        while progress.position < request.end_position - 1:
-            self._round(request, progress, index)
-            index += 1
+        rows = RequestRows()
+        while progress.position < request.end_position - 1 and len(rows.rounds) != num_rounds:
+            self._round(request, progress, rows)
         self.policy.finish(number, request.finish)
+        return rows
 
-    def result(self) -> ReplayResult:
-        """Everything that was replayed so far."""
-        columns = {name: np.asarray(self._columns[name], dtype=np.int32) for name in (*_COLUMNS, "policy_calls")}
-        return ReplayResult(
-            **columns,
-            growth_offsets=np.concatenate([[0], np.cumsum(columns["growths"], dtype=np.int64)]),
-            growth_tokens=np.asarray(self._growth_tokens, dtype=np.int32),
-            fallback=np.asarray(self._columns["fallback"], dtype=np.bool_),
-            digest=np.asarray(self._columns["digest"], dtype=np.uint64),
-            prompt_id=np.asarray([request.prompt_id for request in self._requests], dtype=np.str_),
-            task=np.asarray([request.task for request in self._requests], dtype=np.str_),
-            policy_seconds=self._seconds,
-        )
-
-    def _round(self, request: LoggedRequest, progress: Progress, index: int) -> None:
+    def _round(self, request: LoggedRequest, progress: Progress, rows: RequestRows) -> None:
         position = progress.position
         logged = request.tree(position)
         context = build_context([progress])
@@ -79,13 +147,13 @@ class Replayer:
             context,
             np.asarray([logged.root_token], dtype=np.int32),
             [LoggedLookup(logged) if has_lookup else None],
-            LoggedDraft(logged, request.draft_width) if has_draft else None,
+            LoggedDraft(logged, request.draft_width, request.ranking) if has_draft else None,
         )
         result = self._walk(request, logged, position, tree)
         accepted, committed = int(result.accepted_length[0]), len(result.tokens[0])
         if not suspended and not request.is_suspended(position + committed):
             self.policy.observe(build_outcome(tree, context, result))
-        self._record(progress, index, tree, (accepted, committed), suspended)
+        self._record(rows, tree, (position, accepted, committed), suspended)
         if self._watch is not None:
             self._watch(request, position, tree, result)
         drafted_path = int(result.drafted_path[0])
@@ -104,25 +172,13 @@ class Replayer:
         depth, token = tree.forest.column("depth"), tree.forest.column("token")
         return walk(tree, 1, lambda _, row: request.token_after(logged, position, int(depth[row]), int(token[row])))
 
-    def _record(
-        self, progress: Progress, index: int, tree: RoundTree, lengths: tuple[int, int], suspended: bool
-    ) -> None:
-        accepted, committed = lengths
-        values = (
-            progress.request_id,
-            index,
-            progress.position,
-            accepted,
-            committed,
-            tree.num_nodes,
-            len(tree.growth_tokens),
-            0 if suspended else self.policy.round_calls,
-            int(not suspended and self.policy.round_fallback),
-            digest(tree),
-        )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-        self._growth_tokens.extend(tree.growth_tokens)
+    def _record(self, rows: RequestRows, tree: RoundTree, reached: tuple[int, int, int], suspended: bool) -> None:
+        """Add a round; `reached`: position, accepted length, committed tokens."""
+        calls = 0 if suspended else self.policy.round_calls
+        failed = int(not suspended and self.policy.round_fallback)
+        rows.rounds.append((len(rows.rounds), *reached, tree.num_nodes, len(tree.growth_tokens), calls, failed))
+        rows.digests.append(digest(tree))
+        rows.growth_tokens.extend(tree.growth_tokens)
         self._seconds += 0.0 if suspended else self.policy.round_ms / 1000.0
 
 
@@ -131,24 +187,21 @@ def replay(
     requests: Sequence[LoggedRequest],
     deployment: Deployment,
     advance: Callable[[], None] | None = None,
+    batch_requests: int = BATCH_REQUESTS,
 ) -> ReplayResult:
-    """Replay `policy` on `requests`, in order; `advance` is called after each of them.
+    """Replay `policy` on `requests`, `batch_requests` of them side by side; `advance` is called after each of them.
 
-    The envelope of `deployment` cuts what the policy asks beyond it, as it would live; `ab` refuses such a policy
-    (`check_reach`), because a wider log could have shown more. Trees that the requests built are kept only while their
-    request runs. Raises `CoverageError` and, from `bind`, `PolicyError`.
+    The result does not depend on `batch_requests`. The envelope of `deployment` cuts what the policy asks beyond it, as
+    it would live; `ab` refuses such a policy (`check_reach`), because a wider log could have shown more. Raises
+    `CoverageError` and, from `bind`, `PolicyError`.
     """
     replayer = Replayer(policy, deployment)
-    for request in requests:
-        replayer.run(request)
-        request.release()
-        if advance is not None:
-            advance()
+    replayer.run_all(requests, advance, batch_requests)
     return replayer.result()
 
 
 def digest(tree: RoundTree) -> int:
-    """64 bits over the tree's shape and the admitted, grown and kept rows."""
+    """64 bits over the shape of a tree of one request and its admitted, grown and kept rows."""
     column = tree.forest.column
     parts = (column("parent"), column("admitted"), column("grown"), tree.kept)
     return int.from_bytes(hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=8).digest(), "big")

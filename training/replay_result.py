@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,49 @@ class ReplayResult:
     def by_request(self, values: NDArray[Any]) -> Float64Array:
         """Sum of `values` [rounds] over the rounds of each request, [requests] float64."""
         return np.bincount(self.request, values, self.num_requests).astype(np.float64)
+
+
+ROUND_COLUMNS = (
+    *("round", "position", "accepted_length", "committed_tokens", "verified_nodes", "growths", "policy_calls"),
+    "fallback",
+)
+
+
+@dataclass(slots=True)
+class RequestRows:
+    """The rounds of one request, as they are driven."""
+
+    rounds: list[tuple[int, ...]] = field(default_factory=list)  # in the order of `ROUND_COLUMNS`
+    digests: list[int] = field(default_factory=list)
+    growth_tokens: list[int] = field(default_factory=list)
+
+    def begins(self, other: RequestRows) -> bool:
+        """Whether `other` begins with these rounds."""
+        rounds, passes = len(self.rounds), len(self.growth_tokens)
+        return (
+            self.rounds == other.rounds[:rounds]
+            and self.digests == other.digests[:rounds]
+            and self.growth_tokens == other.growth_tokens[:passes]
+        )
+
+
+def result_of(requests: Sequence[LoggedRequest], rows: Sequence[RequestRows], policy_seconds: float) -> ReplayResult:
+    """The result of `requests`, whose rounds are `rows`, request by request."""
+    table = [part for own in rows for part in own.rounds]
+    values = np.asarray(table, dtype=np.int32).reshape(-1, len(ROUND_COLUMNS)).T
+    columns = dict(zip(ROUND_COLUMNS, values.copy(), strict=True))
+    fallback = columns.pop("fallback").astype(np.bool_)
+    return ReplayResult(
+        request=np.repeat(np.arange(len(rows), dtype=np.int32), [len(own.rounds) for own in rows]),
+        **columns,
+        growth_offsets=np.concatenate([[0], np.cumsum(columns["growths"], dtype=np.int64)]),
+        growth_tokens=np.asarray([tokens for own in rows for tokens in own.growth_tokens], dtype=np.int32),
+        fallback=fallback,
+        digest=np.asarray([digest for own in rows for digest in own.digests], dtype=np.uint64),
+        prompt_id=np.asarray([request.prompt_id for request in requests], dtype=np.str_),
+        task=np.asarray([request.task for request in requests], dtype=np.str_),
+        policy_seconds=policy_seconds,
+    )
 
 
 def grid_ms(grid: CostGrid, counts: NDArray[Any], capacities: NDArray[Any]) -> Float64Array:

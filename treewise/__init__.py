@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from treewise.data.prompt_set import Prompt, own_prompts, read_prompts
     from treewise.data.trace_reader import TraceReader
     from treewise.data.trace_writer import TraceWriter
+    from treewise.engine.custom_generate import TreewiseGeneration
     from treewise.engine.decode import Completion, Engine, EngineSettings
     from treewise.engine.pair import Pair, encode_prompt, load_pair
     from treewise.engine.profile import measure_profile
     from treewise.engine.sampling import Sampling
+    from treewise.policy.chain_controller import ChainController
+    from treewise.policy.chain_signals import ChainSignals
+    from treewise.policy.controller import Controller, ControllerSettings
     from treewise.policy.hook import TreePolicy
     from treewise.policy.learned import LearnedPolicy
     from treewise.policy.registry import parse_policy, policy_names
@@ -30,7 +34,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChainController",
+    "ChainSignals",
     "Completion",
+    "Controller",
+    "ControllerSettings",
     "CostProfile",
     "Engine",
     "EngineSettings",
@@ -44,6 +52,7 @@ __all__ = [
     "TraceWriter",
     "TreePolicy",
     "TreewiseError",
+    "TreewiseGeneration",
     "__version__",
     "ab",
     "encode_prompt",
@@ -67,10 +76,14 @@ _HOMES = {
     "treewise.data.prompt_set": ("Prompt", "own_prompts", "read_prompts"),
     "treewise.data.trace_reader": ("TraceReader",),
     "treewise.data.trace_writer": ("TraceWriter",),
+    "treewise.engine.custom_generate": ("TreewiseGeneration",),
     "treewise.engine.decode": ("Completion", "Engine", "EngineSettings"),
     "treewise.engine.pair": ("Pair", "encode_prompt", "load_pair"),
     "treewise.engine.profile": ("measure_profile",),
     "treewise.engine.sampling": ("Sampling",),
+    "treewise.policy.chain_controller": ("ChainController",),
+    "treewise.policy.chain_signals": ("ChainSignals",),
+    "treewise.policy.controller": ("Controller", "ControllerSettings"),
     "treewise.policy.hook": ("TreePolicy",),
     "treewise.policy.learned": ("LearnedPolicy",),
     "treewise.policy.registry": ("parse_policy", "policy_names"),

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treewise.bench_store import BenchKey, BenchResult, BenchStore, code_sha256, content_key
+from treewise.bench_inputs import bench_prompts, prompt_sampling, trained_bundle
+from treewise.bench_store import BenchKey, BenchResult, BenchStore, content_key
 from treewise.data.cost import CostProfile
 from treewise.data.errors import require
-from treewise.data.prompt_set import Prompt, own_prompts, prompts_sha256, read_prompts
+from treewise.data.prompt_set import Prompt, prompts_sha256
 from treewise.live import PLAIN, LiveFigures, policy_for
 from treewise.policy.registry import LEARNED, RULES
-from treewise.shipped import shipped_traces, split_trace, train_part
+from treewise.shipped import shipped_traces, split_trace
 from treewise.stages import Stage, silent
 from treewise.texts import first_divergence
 
 if TYPE_CHECKING:
     from treewise.engine.decode import Engine
     from treewise.engine.pair import Pair
-    from treewise.engine.sampling import Sampling
+    from treewise.engine.pass_clock import ClockedPair
     from treewise.training.live_check import LiveCheck
 
 SCHEMA_VERSION = 1
-PROMPTS_VARIABLE = "TREEWISE_PROMPTS"  # a folder of prompt files to use instead of the project's own
 ENTROPY = "entropy"
 REPLAYED = (ENTROPY, "frontier", LEARNED)
 WIDE = (ENTROPY, LEARNED)  # on all prompts; the other policies on a few
@@ -126,18 +125,6 @@ class BenchReport:
         }
 
 
-def bench_prompts(count: int) -> tuple[Prompt, ...]:
-    """Prompts of the folder that `TREEWISE_PROMPTS` names, else the project's own; tasks take turns."""
-    folder = os.environ.get(PROMPTS_VARIABLE)
-    found = read_prompts(folder) if folder else (*own_prompts("demo"), *own_prompts("policy"))
-    queues: dict[str, list[Prompt]] = {}
-    for prompt in found:
-        queues.setdefault(prompt.task, []).append(prompt)
-    longest = max(len(queue) for queue in queues.values())
-    turns = [queue[place] for place in range(longest) for queue in queues.values() if place < len(queue)]
-    return tuple(turns[:count])
-
-
 def run_bench(
     pair: Pair,
     cost: CostProfile,
@@ -158,7 +145,9 @@ def run_bench(
     specs = {name: name for name in settings.policies if name != LEARNED}
     bundle = ""
     if LEARNED in settings.policies:
-        bundle = str(settings.bundle or _trained(cost, home, stage))
+        bundle = str(
+            settings.bundle or trained_bundle(split_trace(shipped_traces()), cost, home, stage, "treewise bench")
+        )
         specs[LEARNED] = f"{LEARNED}:{bundle}"
         policy_for(pair, specs[LEARNED])  # a bad bundle should cost no decoding
     key = content_key(
@@ -182,23 +171,6 @@ def run_bench(
     return BenchReport(pair.name, cost, bundle, settings, str(store.path), resumed, tuple(rows), replays)
 
 
-def _trained(cost: CostProfile, home: Path, stage: Stage) -> Path:
-    """A bundle trained from the shipped traces; kept until traces, code or prices change."""
-    folder = shipped_traces()
-    split = split_trace(folder)
-    place = home / f"policy-{content_key([split.train_hash, cost.to_json(), code_sha256(('training',))])}"
-    if not (place / "bundle.json").is_file():
-        with stage("training the policy") as advance:
-            train_part(
-                split,
-                cost,
-                place,
-                command="treewise bench",
-                progress=lambda part, done, total: advance(f"{part} {done}/{total}"),
-            )
-    return place
-
-
 def _compare(
     pair: Pair,
     cost: CostProfile,
@@ -208,10 +180,12 @@ def _compare(
     store: BenchStore,
     stage: Stage,
 ) -> list[BenchRow]:
+    from treewise.engine.pass_clock import ClockedPair
+
     keys = list(_keys(settings, prompts, list(specs)))
-    decoder = _Decoder(pair, cost, {PLAIN: PLAIN, **specs}, settings.max_new_tokens)
     texts = {prompt.id: prompt.text for prompt in prompts}
-    with stage("decoding and comparing", len(keys)) as advance:
+    with ClockedPair(pair) as clocked, stage("decoding and comparing", len(keys)) as advance:
+        decoder = _Decoder(clocked, cost, {PLAIN: PLAIN, **specs}, settings.max_new_tokens)
         for key in keys:
             if key not in store:
                 plain = None if key.policy == PLAIN else store[BenchKey(PLAIN, key.temperature, key.prompt_id)]
@@ -236,10 +210,11 @@ def _keys(settings: BenchSettings, prompts: Sequence[Prompt], names: Sequence[st
 
 
 class _Decoder:
-    """Engines by policy name, made when they are first asked for."""
+    """Engines by policy name, made when they are first asked for, on a pair whose forward passes are clocked."""
 
-    def __init__(self, pair: Pair, cost: CostProfile, specs: dict[str, str], max_new_tokens: int) -> None:
-        self._pair = pair
+    def __init__(self, clocked: ClockedPair, cost: CostProfile, specs: dict[str, str], max_new_tokens: int) -> None:
+        self._pair = clocked.pair
+        self._clock = clocked.clock
         self._cost = cost
         self._specs = specs
         self._max_new_tokens = max_new_tokens
@@ -254,17 +229,14 @@ class _Decoder:
             policy = policy_for(self._pair, self._specs[key.policy])
             self._engines[key.policy] = Engine(self._pair, policy, self._cost)
         ids = encode_prompt(self._pair, text)
-        sampling = _sampling(key)
-        answer = self._engines[key.policy].generate(ids, self._max_new_tokens, sampling)
+        sampling = prompt_sampling(key.temperature, key.prompt_id)
+        engine = self._engines[key.policy]
+        self._clock.reset()
+        answer = engine.generate(ids, self._max_new_tokens, sampling)
+        # The engine's own clocks take in the tensors made for a pass and read off it; this one does not.
+        figures = LiveFigures.of(key.policy, [answer], self._clock.seconds_since(engine.decode_began))
         place = None if plain is None else first_divergence(self._pair, ids, plain.tokens, answer.tokens, sampling)
-        return BenchResult(key, answer.tokens, LiveFigures.of(key.policy, [answer]), place)
-
-
-def _sampling(key: BenchKey) -> Sampling:
-    from treewise.engine.collect import prompt_seed
-    from treewise.engine.sampling import Sampling
-
-    return Sampling(key.temperature, seed=prompt_seed(0, key.prompt_id) if key.temperature > 0.0 else 0)
+        return BenchResult(key, answer.tokens, figures, place)
 
 
 def _replay(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from treewise.live import LiveFigures
 from treewise.texts import Divergence
+
+K = TypeVar("K", bound=Hashable)
+K_co = TypeVar("K_co", bound=Hashable, covariant=True)
+R = TypeVar("R", bound="Stored[Any]")
 
 ROOMS = ("data", "policy", "engine")  # whose code decides what is decoded
 
@@ -62,17 +66,31 @@ class BenchResult:
             return None
 
 
-class BenchStore:
-    """The results in `path`, those that are there and those that are added."""
+class Stored(Protocol[K_co]):
+    """A result that fits on a line."""
 
-    def __init__(self, path: Path) -> None:
+    @property
+    def key(self) -> K_co:
+        """What tells results apart within one file."""
+
+    def to_line(self) -> str:
+        """One line of JSON, its end included."""
+
+
+class ResultStore(Generic[K, R]):
+    """The results in `path`, those that are there and those that are added.
+
+    `read` gives the result in a line, None where a killed run left half of one.
+    """
+
+    def __init__(self, path: Path, read: Callable[[str], R | None]) -> None:
         self.path = path
-        self._found: dict[BenchKey, BenchResult] = {}
+        self._found: dict[K, R] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file():
             content = path.read_text(encoding="utf-8")
             for line in content.splitlines():
-                if result := BenchResult.from_line(line):
+                if (result := read(line)) is not None:
                     self._found[result.key] = result
             if content and not content.endswith("\n"):
                 with path.open("a", encoding="utf-8") as file:
@@ -81,17 +99,24 @@ class BenchStore:
     def __len__(self) -> int:
         return len(self._found)
 
-    def __contains__(self, key: BenchKey) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self._found
 
-    def __getitem__(self, key: BenchKey) -> BenchResult:
+    def __getitem__(self, key: K) -> R:
         return self._found[key]
 
-    def add(self, result: BenchResult) -> None:
+    def add(self, result: R) -> None:
         """Append one result."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(result.to_line())
         self._found[result.key] = result
+
+
+class BenchStore(ResultStore[BenchKey, BenchResult]):
+    """Results of the bench."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, BenchResult.from_line)
 
 
 def content_key(parts: Sequence[object]) -> str:

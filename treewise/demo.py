@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treewise.data.cost import CostProfile
-from treewise.data.errors import require
+from treewise.data.errors import MissingExtraError, require
 from treewise.data.prompt_set import Prompt, own_prompts
 from treewise.demo_summary import AbPart, DemoSummary, Label
 from treewise.live import PLAIN, LiveRun, run_live
@@ -59,7 +59,7 @@ class DemoSettings:
 def run_demo(
     settings: DemoSettings | None = None, stage: Stage = silent, tell: Callable[[str], None] = lambda line: None
 ) -> DemoSummary:
-    """Run the demo and write `summary.json`, the bundle `policy` and `profile.json` into the settings' folder.
+    """Run the demo; write `summary.json`, `report.html`, `profile.json` and the bundle `policy` to its folder.
 
     Raises `TreewiseError` where a part of it cannot run; texts that differ are figures, not errors.
     """
@@ -83,6 +83,7 @@ def run_demo(
     for profile, winners in zip(costs, tuned, strict=True):
         contenders = _labels(winners, learned)
         parts.append(AbPart(contenders, _ab(split, profile, contenders, stage)))
+    page = _page(pair, split, costs, parts, settings.folder / "report.html", stage, tell)
     summary = DemoSummary(
         pair=pair.name,
         cost=cost,
@@ -98,6 +99,7 @@ def run_demo(
         live=live,
         ab=tuple(parts),
         folder=str(settings.folder),
+        page=page,
         seconds=time.perf_counter() - began,
     )
     text = json.dumps(summary.to_json(), indent=1) + "\n"
@@ -126,7 +128,7 @@ def _profile(pair: Pair, folder: Path, stage: Stage) -> CostProfile:
     from treewise.engine.profile import measure_profile
 
     chosen = quick_settings()
-    with stage("1/5 timing target and draft on this machine", profile_steps(chosen, pair.draft is not None)) as advance:
+    with stage("1/6 timing target and draft on this machine", profile_steps(chosen, pair.draft is not None)) as advance:
         prompts = [encode_prompt(pair, prompt.text) for prompt in demo_prompts(2)]
         cost = measure_profile(pair, chosen, prompts, measured=advance)
     store(cost, folder / "profile.json")
@@ -146,7 +148,7 @@ def _train(split: SplitTrace, cost: CostProfile, out: Path, stage: Stage) -> dic
         rows=DatasetSettings(stride=math.ceil(positions / TRAIN_POSITIONS)),
         planner=PlannerFitSettings(requests=12, rate_rounds=2, grid=(1.4,)),
     )
-    with stage("2/5 training the policy on logged prompts", None) as advance:
+    with stage("2/6 training the policy on logged prompts", None) as advance:
         report = train_part(
             split, cost, out, chosen, "treewise demo", lambda part, done, total: advance(f"{part} {done}/{total}")
         )
@@ -160,7 +162,7 @@ def _tune(split: SplitTrace, costs: Sequence[CostProfile], prompts: int, stage: 
     trace = spread(split.train, prompts)
     contenders = [Contender.of(spec) for specs in GRIDS.values() for spec in specs]
     total = len(trace.requests) * len(contenders) * len(costs)
-    with stage("3/5 searching the best fixed trees by replay", total) as advance:
+    with stage("3/6 searching the best fixed trees by replay", total) as advance:
         tallies = contest(trace, costs, contenders, advance=lambda steps: advance(steps=steps))
     tuned = []
     for place in range(len(costs)):
@@ -191,7 +193,7 @@ def _decode(
     from treewise.engine.pair import encode_prompt
 
     encoded = {prompt.id: encode_prompt(pair, prompt.text) for prompt in prompts}
-    with stage("4/5 decoding live, every policy on every prompt", len(encoded) * len(labels)) as advance:
+    with stage("4/6 decoding live, every policy on every prompt", len(encoded) * len(labels)) as advance:
         return run_live(pair, cost, [label.spec for label in labels], encoded, max_new_tokens, advance=advance)
 
 
@@ -199,5 +201,35 @@ def _ab(split: SplitTrace, cost: CostProfile, labels: Sequence[Label], stage: St
     from treewise.training.ab import ab
 
     specs = [label.spec for label in labels]
-    with stage(f"5/5 replaying other prompts under {cost.name}", len(split.held_out.requests) * len(specs)) as advance:
+    with stage(f"5/6 replaying other prompts under {cost.name}", len(split.held_out.requests) * len(specs)) as advance:
         return ab([split.held_out], [cost], specs, advance=lambda steps: advance(steps=steps))
+
+
+def _page(
+    pair: Pair,
+    split: SplitTrace,
+    costs: Sequence[CostProfile],
+    parts: Sequence[AbPart],
+    path: Path,
+    stage: Stage,
+    tell: Callable[[str], None],
+) -> str:
+    """Write the report page; returns where it is, or nothing where its plots cannot be drawn."""
+    from treewise.html_report import Compared, write_page
+
+    compared = [
+        Compared.of(
+            part.report,
+            [split.held_out],
+            [cost],
+            [label.spec for label in part.labels],
+            {label.spec: label.name for label in part.labels},
+        )
+        for part, cost in zip(parts, costs, strict=True)
+    ]
+    with stage("6/6 writing the report page", None):
+        try:
+            return str(write_page(path, compared, text_of=lambda token: str(pair.tokenizer.decode([token]))))
+        except MissingExtraError as error:
+            tell(f"no report page: {error}")
+            return ""

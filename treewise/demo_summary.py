@@ -59,6 +59,7 @@ class DemoSummary:
     live: LiveRun
     ab: tuple[AbPart, ...]
     folder: str
+    page: str  # the report page; "" where it could not be drawn
     seconds: float
 
     @property
@@ -75,6 +76,7 @@ class DemoSummary:
             "threads": self.threads,
             "max_new_tokens": self.max_new_tokens,
             "folder": self.folder,
+            "page": self.page,
             "seconds": round(self.seconds, 3),
             "identical": self.is_identical,
             "texts": [

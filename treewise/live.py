@@ -30,14 +30,19 @@ class LiveFigures:
     nodes: int  # verified
     growths: int  # forward passes of the draft
     decode_seconds: float
-    model_seconds: float  # inside the two models' forward passes
-    policy_seconds: float
+    model_seconds: float  # drafting and verifying
+    policy_seconds: float  # inside the policy's own calls, a part of what is outside the models
     fallbacks: int  # rounds that the fallback finished
     suspensions: int  # rounds that never reached the policy
 
     @classmethod
-    def of(cls, policy: str, answers: Sequence[Completion]) -> LiveFigures:
-        """The totals of `answers`."""
+    def of(cls, policy: str, answers: Sequence[Completion], model_seconds: float | None = None) -> LiveFigures:
+        """The totals of `answers`.
+
+        `model_seconds`: time inside the two models' forward passes where somebody clocked them; else the engine's own
+        figures, which take in the tensors made for a pass and read off it.
+        """
+        engine_seconds = sum(answer.draft_seconds + answer.verify_seconds for answer in answers)
         return cls(
             policy=policy,
             requests=len(answers),
@@ -46,7 +51,7 @@ class LiveFigures:
             nodes=sum(sum(answer.verified_nodes) for answer in answers),
             growths=sum(answer.growths for answer in answers),
             decode_seconds=sum(answer.decode_seconds for answer in answers),
-            model_seconds=sum(answer.draft_seconds + answer.verify_seconds for answer in answers),
+            model_seconds=engine_seconds if model_seconds is None else model_seconds,
             policy_seconds=sum(answer.policy_seconds for answer in answers),
             fallbacks=sum(answer.fallbacks for answer in answers),
             suspensions=sum(answer.suspensions for answer in answers),
@@ -85,7 +90,7 @@ class LiveFigures:
 
     @property
     def overhead_share(self) -> float:
-        """Share of decode time outside the two models' forward passes, the policy's included."""
+        """Share of decode time outside the two models, the policy's included: 1 - model over decode time."""
         return 1.0 - self.model_seconds / self.decode_seconds if self.decode_seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:

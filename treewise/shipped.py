@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ASSETS = "assets"
 TRACES = "traces-smollm2-135m"
 TRAIN, JUDGE = "train", "judge"  # folders of a trace that comes dealt; their prompts share no template
+ALSO_TRAIN = f"{TRAIN}-*"  # folders beside them with further conditions to train on, such as another temperature
 HELD_OUT_OF = 3  # elsewhere, one prompt in so many is held out of training, task by task
 
 
@@ -30,12 +31,15 @@ class SplitTrace:
     train: LoggedTrace
     held_out: LoggedTrace
     content_hash: str  # of the trace that holds the training part
+    also_train: tuple[LoggedTrace, ...] = ()  # the same kind of prompts under other conditions
+    also_hashes: tuple[str, ...] = ()  # of their content
 
     @property
     def train_hash(self) -> str:
-        """Hash of the training part: that of its trace, and which prompts were taken."""
+        """Hash of the training part: that of its traces, and which prompts were taken."""
         ids = [request.prompt_id for request in self.train.requests]
-        return hashlib.sha256("\n".join([self.content_hash, *ids]).encode("utf-8")).hexdigest()
+        parts = [self.content_hash, *ids, *self.also_hashes]
+        return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
 
 
 def shipped_traces() -> Path:
@@ -49,12 +53,20 @@ def shipped_traces() -> Path:
 def split_trace(folder: Path) -> SplitTrace:
     """The dense trace in `folder`, dealt to training and to judgement.
 
-    Where it has the folders `train` and `judge`, as the shipped one, they are taken as they are. Else every third
+    Where it has the folders `train` and `judge`, as the shipped one, they are taken as they are, and so is every
+    `train-...` beside them: those are trained on too, but nothing is tuned or judged on them. Else every third
     prompt of each task is held out, in the order of a hash of their ids; such prompts may resemble those trained on.
     Raises `TraceError` where there are too few prompts to train on and to judge, or where the trace is live.
     """
     if (folder / TRAIN).is_dir() and (folder / JUDGE).is_dir():
-        return SplitTrace(_open_dense(folder / TRAIN), _open_dense(folder / JUDGE), _content_hash(folder / TRAIN))
+        also = sorted(folder.glob(ALSO_TRAIN))
+        return SplitTrace(
+            _open_dense(folder / TRAIN),
+            _open_dense(folder / JUDGE),
+            _content_hash(folder / TRAIN),
+            tuple(_open_dense(place) for place in also),
+            tuple(_content_hash(place) for place in also),
+        )
     trace = _open_dense(folder)
     by_task: dict[str, list[str]] = {}
     for request in trace.requests:
@@ -97,7 +109,8 @@ def train_part(
     """Train on the training part of `split` and write the bundle to `out`. Raises as `treewise.train` does."""
     from treewise.training.fit import NamedTrace, train_on
 
-    return train_on([NamedTrace(split.train, split.train_hash)], cost, out, settings, command, progress)
+    also = [NamedTrace(trace, found) for trace, found in zip(split.also_train, split.also_hashes, strict=True)]
+    return train_on([NamedTrace(split.train, split.train_hash), *also], cost, out, settings, command, progress)
 
 
 def _open_dense(folder: Path) -> LoggedTrace:

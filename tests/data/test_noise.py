@@ -14,7 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError
-from treewise.data.noise import gumbel, opening_word
+from treewise.data.noise import (
+    DIRECT_TOKENS,
+    best_perturbed,
+    gumbel,
+    mix,
+    mix_steps,
+    noise_bound,
+    opening_word,
+    steps_of,
+)
 
 COUNT = 200_000
 Z = 4.9  # two-sided normal tail: 9.6e-7
@@ -96,6 +105,50 @@ def test_words_do_not_collide_where_only_one_argument_moves() -> None:
     assert len({opening_word(9, position) for position in range(5000)}) == 5000
     # Different words, but float32 merges the closest noises; 200,000 of 2^32 words leave few of those.
     assert len(np.unique(along_tokens())) > 0.97 * COUNT
+
+
+def test_32_bit_words_are_those_of_the_definition() -> None:
+    tokens = np.concatenate([np.arange(5000), np.arange(0, 2**32, 99_991), [2**32 - 1]])
+    for seed, position in ((0, 0), (2**63 - 1, 4095), (7, 2**31)):
+        word = opening_word(seed, position)
+        expected = mix(np.uint64(word), tokens.astype(np.uint64))
+        np.testing.assert_array_equal(mix_steps(word, steps_of(tokens)), expected)
+
+
+def test_the_bound_is_never_below_the_noise_and_close_where_it_is_high() -> None:
+    # Tokens up to 2^32 pass through every 32-bit word once; a stride through all of them, and the first ones.
+    for tokens in (np.arange(COUNT), np.arange(0, 2**32, 21_001)):
+        noise = gumbel(5, 12, tokens)
+        bound = noise_bound(steps_of(tokens), opening_word(5, 12))
+        assert bound.dtype == np.float32
+        assert (bound >= noise).all()
+        assert (bound - noise)[noise > 3].max() < 0.1
+
+
+def test_the_bound_holds_at_the_ends_of_every_power_of_two() -> None:
+    tokens = np.arange(2**22)
+    noise = gumbel(0, 0, tokens)
+    high = np.argsort(noise)[-200:]
+    low = np.argsort(noise)[:200]
+    for part in (high, low):
+        assert (noise_bound(steps_of(tokens[part]), opening_word(0, 0)) >= noise[part]).all()
+
+
+@pytest.mark.parametrize("size", [1, 5, DIRECT_TOKENS, DIRECT_TOKENS + 1, 9000])
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e7])
+def test_the_best_are_those_of_the_formula(size: int, count: int, spread: float) -> None:
+    draw = np.random.default_rng(size)
+    ids = np.sort(draw.choice(100_000, size, replace=False))
+    for position in range(20):
+        scores = np.round(draw.normal(size=size) * spread, 1).astype(np.float32)
+        scores[draw.random(size) < 0.2] = -np.inf
+        for tokens in (None, ids):
+            sums = scores + gumbel(7, position, np.arange(size) if tokens is None else tokens)
+            places, found = best_perturbed(scores, 7, position, count, tokens)
+            expected = np.argsort(-sums, kind="stable")[:count]
+            np.testing.assert_array_equal(places, expected)
+            np.testing.assert_array_equal(found, sums[expected])
 
 
 def test_values_are_pinned() -> None:

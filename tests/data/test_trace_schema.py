@@ -172,6 +172,9 @@ def test_manifest_identity_ignores_when_and_how() -> None:
         ("temperature", float("nan"), "temperature must be finite and >= 0, got nan"),
         ("top_k", -1, "top_k must be >= 0, got -1"),
         ("top_p", 0.0, "top_p must be above 0 and at most 1, got 0.0"),
+        ("min_p", 1.5, "min_p must be between 0 and 1, got 1.5"),
+        ("typical_p", 0.0, "typical_p must be above 0 and at most 1, got 0.0"),
+        ("verification", "typical", "verification must be one of exact, relaxed-top-n, threshold, got 'typical'"),
         ("draft_reads", "minds", "draft_reads must be one of prefix, target_features, none, got 'minds'"),
         ("tokens_included", 1, "tokens_included must be True or False, got 1"),
         ("versions", {"torch": 2}, "versions must be a mapping of strings, got {'torch': 2}"),
@@ -187,7 +190,7 @@ def test_manifest_refuses(name: str, value: Any, message: str) -> None:
 
 def test_another_schema_version_names_both_and_the_cure() -> None:
     value = {**manifest().to_json(), "schema_version": 7}
-    with pytest.raises(SchemaVersionError, match=r"schema version 7, this treewise reads 1: collect the trace again"):
+    with pytest.raises(SchemaVersionError, match=r"schema version 7, this treewise reads 2: collect the trace again"):
         TraceManifest.from_json(value)
 
 

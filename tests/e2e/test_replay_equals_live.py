@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from treewise.engine.dense import KnownText, grow_dense
 from treewise.engine.pair import Pair
 from treewise.engine.record import LiveRecorder, record_rounds
 from treewise.engine.sampling import Sampling
+from treewise.policy.draft_ranking import RANKINGS, resolve_ranking
 from treewise.policy.hook import BoolArray, Expansion, ForestView, Level, RequestInfo, TreePolicy
 from treewise.policy.outcome import Walk
 from treewise.policy.registry import parse_policy
@@ -42,7 +44,9 @@ LIMIT = 20
 Decided = tuple[int, tuple[tuple[object, ...], ...], int]  # root position, rows, accepted length
 
 
-def manifest(pair: Pair, kind: str, sampling: Sampling, tokens_included: bool = True) -> TraceManifest:
+def manifest(
+    pair: Pair, kind: str, sampling: Sampling, tokens_included: bool = True, ranking: str = ""
+) -> TraceManifest:
     return TraceManifest(
         kind="live" if kind == "live" else "dense",
         pair=pair.description.to_json(),
@@ -54,6 +58,7 @@ def manifest(pair: Pair, kind: str, sampling: Sampling, tokens_included: bool = 
         temperature=sampling.temperature,
         seed=sampling.seed,
         policy="tested" if kind == "live" else None,
+        ranking=resolve_ranking(ranking, sampling.temperature),
         draft_reads="none" if pair.draft is None else "prefix",
         tokens_included=tokens_included,
     )
@@ -77,13 +82,14 @@ def decode_live(
     folder: Path,
     tokens_included: bool = True,
     may_fail: bool = False,
+    ranking: str = "",
 ) -> tuple[list[Decided], list[KnownText], list[RoundRecord]]:
     """Decode, writing a live trace. Returns decisions, the texts that came out, and the last request's last round."""
-    engine = Engine(pair, policy, example_cost(), lax_settings())
+    engine = Engine(pair, policy, example_cost(), replace(lax_settings(), ranking=ranking))
     decisions: list[Decided] = []
     texts: list[KnownText] = []
     last: list[RoundRecord] = []
-    with TraceWriter(folder, manifest(pair, "live", sampling, tokens_included)) as writer:
+    with TraceWriter(folder, manifest(pair, "live", sampling, tokens_included, ranking)) as writer:
         for number, prompt in enumerate(prompts):
             recorder = LiveRecorder(f"p{number}", "chat", len(prompt), sampling.temperature, sampling.seed)
             text: list[int] = []
@@ -102,10 +108,13 @@ def decode_live(
     return decisions, texts, last
 
 
-def write_dense(pair: Pair, texts: Sequence[KnownText], sampling: Sampling, folder: Path) -> LoggedTrace:
-    with TraceWriter(folder, manifest(pair, "dense", sampling)) as writer:
+def write_dense(
+    pair: Pair, texts: Sequence[KnownText], sampling: Sampling, folder: Path, ranking: str = ""
+) -> LoggedTrace:
+    with TraceWriter(folder, manifest(pair, "dense", sampling, ranking=ranking)) as writer:
         for text in texts:
-            writer.add(*grow_dense(pair, text, NARROW.widened(), PriorTable(), chunk_positions=7))
+            tables = grow_dense(pair, text, NARROW.widened(), PriorTable(), 7, sampling, ranking)
+            writer.add(*tables)
     return open_trace(folder)
 
 
@@ -217,3 +226,21 @@ def test_replay_equals_live_at_the_end_of_the_context(tmp_path: Path) -> None:
         assert [len(text.completion) for text in texts] == [8, 2]
         assert replayed(open_trace(folder / "live"), parse_policy(spec)) == live
         assert replayed(write_dense(pair, texts, Sampling(), folder / "dense"), parse_policy(spec)) == live
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.8, seed=5), Sampling(1.0, top_k=9, seed=6)])
+@pytest.mark.parametrize("ranking", RANKINGS)
+@pytest.mark.parametrize("draft", ["same", "other"])
+def test_every_ranking_replays(draft: Draft, ranking: str, sampling: Sampling, tmp_path: Path) -> None:
+    pair = tiny_pair(draft, seed=2)
+    texts_of = {}
+    for spec in ("frontier", "static:3x3", "random"):
+        prompts = prompts_of(4)
+        live, texts, _ = decode_live(pair, policy_of(spec), prompts, sampling, tmp_path / spec, ranking=ranking)
+        assert replayed(open_trace(tmp_path / spec), policy_of(spec)) == live
+        dense = write_dense(pair, texts, sampling, tmp_path / f"dense-{spec}", ranking)
+        assert dense.manifest.ranking == ranking
+        assert replayed(dense, policy_of(spec)) == live
+        texts_of[spec] = [text.completion for text in texts]
+    plain, _, _ = texts_of.values()
+    assert all(texts == plain for texts in texts_of.values())

@@ -41,10 +41,12 @@ def texts_in(folder: Path) -> dict[str, list[int]]:
 
 def sampling_of(settings: CollectSettings, prompt: Prompt) -> Sampling:
     seed = prompt_seed(settings.seed, prompt.id) if settings.temperature else 0
-    return Sampling(settings.temperature, settings.top_k, settings.top_p, seed)
+    return Sampling(settings.temperature, settings.top_k, settings.top_p, seed, settings.min_p, settings.typical_p)
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, temperature=0.9, top_k=8, seed=4)])
+@pytest.mark.parametrize(
+    "settings", [SETTINGS, replace(SETTINGS, temperature=0.9, top_k=8, min_p=0.02, typical_p=0.9, seed=4)]
+)
 def test_live_and_dense_collections_hold_the_plain_text(settings: CollectSettings, tmp_path: Path) -> None:
     pair = tiny_pair("pruned", seed=2)
     told: list[tuple[str, int]] = []

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,73 +12,28 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from tests.engine.driving import INVENTIVE, OPEN, PROMPT, checked_rounds, engine_of, policy_of, samplings
 from tests.engine.tiny import (
     CONTEXT,
     DRAFTS,
-    NARROW,
     VOCAB,
     Draft,
     RandomPolicy,
     end_token,
     example_cost,
-    lax_settings,
     plain_text,
     tiny_pair,
 )
-from treewise.data.envelope import Envelope
-from treewise.data.errors import ModelOutputError, ParameterError, PromptError
+from treewise.data.errors import ParameterError, PromptError
 from treewise.engine.cache import cache_argument
-from treewise.engine.decode import Engine, EngineSettings, RoundRecord
+from treewise.engine.decode import Engine, EngineSettings
 from treewise.engine.draft_model import decoder_of
-from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling
 from treewise.policy.everything import EverythingPolicy
-from treewise.policy.hook import DRAFT, BoolArray, Expansion, ForestView, Level, RoundOutcome, TreePolicy
+from treewise.policy.hook import DRAFT, Expansion, Level, RoundOutcome, TreePolicy
 from treewise.policy.registry import RULES, parse_policy
 
 SPECS = [*RULES, "topn:12x3", "static:2x3,sources=draft", "chain:4,sources=lookup", "random", "everything"]
-PROMPT = [3, 7, 1, 3, 7, 1, 3, 7]
-OPEN = Envelope(min_path_prior=1e-9, min_grow_prior=1e-9)  # chains are cut by their policy alone
-INVENTIVE = [5, 2, 9, 14]  # the model of seed 0 does not answer it with one token over and over
-
-
-def policy_of(spec: str, seed: int = 0) -> TreePolicy:
-    """A policy by spec, or one of the two that exist for tests and dense traces."""
-    if spec == "random":
-        return RandomPolicy(seed)
-    return EverythingPolicy() if spec == "everything" else parse_policy(spec)
-
-
-def engine_of(pair: Pair, spec: str | TreePolicy = "topn:12x3", **changes: Any) -> Engine:
-    policy = policy_of(spec) if isinstance(spec, str) else spec
-    return Engine(pair, policy, example_cost(), lax_settings(**changes))
-
-
-def checked_rounds(
-    engine: Engine, prompt: list[int], limit: int, sampling: Sampling | None = None
-) -> Iterator[RoundRecord]:
-    """Rounds of the engine, with both caches looked at after each."""
-    for record in engine.rounds(prompt, limit, sampling):
-        end = int(record.context.position[0]) + len(record.committed)
-        assert engine._target.num_passes == record.index + 1
-        assert engine._target.tree_model.cache.length == end
-        engine._target.tree_model.cache.check_integrity()
-        if engine._draft is not None:
-            engine._draft.check_integrity()
-        record.tree.forest.check_integrity()
-        yield record
-
-
-@st.composite
-def samplings(draw: st.DrawFn) -> Sampling:
-    if draw(st.booleans()):
-        return Sampling()
-    return Sampling(
-        draw(st.sampled_from([0.5, 0.8, 1.0, 1.5])),
-        draw(st.sampled_from([0, 1, 3, 8, 100])),
-        draw(st.sampled_from([1.0, 0.9, 0.5, 0.05])),
-        draw(st.integers(0, 2**40)),
-    )
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -284,172 +233,6 @@ def test_more_nodes_never_shorten_the_accepted_length(seed: int, share: float, d
 def test_prompts_that_cannot_be_decoded(prompt: list[int], limit: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         engine_of(tiny_pair()).rounds(prompt, limit)
-
-
-@contextmanager
-def spoilt(module: torch.nn.Module, value: float, from_call: int = 1) -> Iterator[None]:
-    """Let the output of `module` hold `value` from its nth call on."""
-    calls = 0
-
-    def spoil(module: torch.nn.Module, args: Any, output: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls < from_call:
-            return output
-        output = output.clone()
-        output[..., 0] = value
-        return output
-
-    hook = module.register_forward_hook(spoil)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(1.0, top_k=1), Sampling(1.0, top_p=0.5)])
-def test_broken_target_logits_are_an_error(value: float, sampling: Sampling) -> None:
-    pair = tiny_pair("pruned")
-    engine = engine_of(pair)
-    with spoilt(pair.target.get_output_embeddings(), value), pytest.raises(ModelOutputError, match="must be finite"):
-        engine.generate(PROMPT, 8, sampling)
-    assert engine.generate(PROMPT, 8, sampling).tokens == plain_text(pair, PROMPT, 8, sampling)
-
-
-def test_broken_draft_logits_cost_guesses_and_nothing_else() -> None:
-    pair = tiny_pair("other")
-    assert pair.draft is not None
-    with spoilt(pair.draft.model.get_submodule("norm"), float("nan"), from_call=4):
-        engine = engine_of(pair, "topn:12x3", use_lookup=False)
-        completion = engine.generate(PROMPT, 16)
-        assert engine._draft is not None and engine._draft.num_unhealthy > 0
-    assert completion.tokens == plain_text(pair, PROMPT, 16, Sampling())
-    assert completion.fallbacks == 0
-    assert completion.verified_nodes[-2] == 0
-
-
-class Broken(EverythingPolicy):
-    """Goes wrong in one way, from its second round on."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.rounds = 0
-
-    def expand(self, level: Level) -> Expansion:
-        answer = super().expand(level)
-        spoilt: Any = answer.grow * np.float32(np.nan)
-        if self.rounds == 0 or level.index == 0:
-            return answer
-        if self.way == "raises":
-            raise ZeroDivisionError("out of guesses")
-        if self.way == "shape":
-            return Expansion(answer.admit[:-1], answer.grow)
-        if self.way == "nan":
-            return Expansion(answer.admit, spoilt)
-        return answer
-
-    def select(self, forest: ForestView) -> BoolArray:
-        if self.way == "select" and self.rounds:
-            return np.asarray([np.nan] * 3)
-        if self.way == "slow" and self.rounds:
-            time.sleep(0.05)
-        return super().select(forest)
-
-    def observe(self, outcome: RoundOutcome) -> None:
-        self.rounds += 1
-        if self.way == "observe":
-            raise ValueError("saw too much")
-
-
-@pytest.mark.parametrize("way", ["raises", "shape", "nan", "select", "observe"])
-def test_a_policy_that_goes_wrong_loses_nothing(way: str) -> None:
-    pair = tiny_pair("other")
-    engine = engine_of(pair, Broken(way))
-    with pytest.warns(RuntimeWarning, match="polic"):
-        completion = engine.generate(PROMPT, 16)
-    assert completion.tokens == plain_text(pair, PROMPT, 16, Sampling())
-    assert completion.fallbacks == (0 if way == "observe" else completion.num_rounds - 1)
-    assert completion.suspensions == 0
-
-
-def test_a_slow_policy_is_suspended_and_loses_nothing() -> None:
-    pair = tiny_pair("other")
-
-    class Slow(Broken):
-        def expand(self, level: Level) -> Expansion:
-            time.sleep(0.02)
-            return super().expand(level)
-
-    engine = Engine(pair, Slow("slow"), example_cost(), EngineSettings(envelope=NARROW, time_limit_ms=10.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        completion = engine.generate(PROMPT, 16)
-    assert completion.tokens == plain_text(pair, PROMPT, 16, Sampling())
-    assert completion.suspensions == completion.num_rounds - 1
-    assert completion.fallbacks == 0
-
-
-def test_rounds_may_be_abandoned() -> None:
-    pair = tiny_pair("pruned")
-    engine = engine_of(pair, "everything")
-    expected = plain_text(pair, PROMPT, 20, Sampling())
-    abandoned = engine.rounds(PROMPT[::-1], 20)
-    next(abandoned)
-    next(abandoned)
-    assert engine.generate(PROMPT, 20).tokens == expected
-    with pytest.raises(ParameterError, match="rounds must be taken before the engine's next request begins"):
-        next(abandoned)
-    del abandoned
-    gc.collect()
-    assert engine.generate(PROMPT, 20).tokens == expected
-
-
-def test_two_engines_in_two_threads_share_a_pair() -> None:
-    pair = tiny_pair("pruned")
-    prompts = [PROMPT, PROMPT[::-1]]
-    expected = [plain_text(pair, prompt, 24, Sampling()) for prompt in prompts]
-    found: list[list[tuple[int, ...]]] = [[], []]
-    engines = [engine_of(pair, "everything"), engine_of(pair, "topn:12x3")]
-
-    def work(number: int) -> None:
-        for _ in range(3):
-            found[number].append(engines[number].generate(prompts[number], 24).tokens)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [[text] * 3 for text in expected]
-
-
-def test_the_same_prompt_takes_the_same_rounds() -> None:
-    engine = engine_of(tiny_pair("other"), "entropy")
-    sampling = Sampling(1.0, seed=9)
-    first = engine.generate(PROMPT, 30, sampling)
-    engine.generate(PROMPT[:3], 5)
-    again = engine.generate(PROMPT, 30, sampling)
-    assert (first.tokens, first.accepted_lengths, first.verified_nodes) == (
-        again.tokens,
-        again.accepted_lengths,
-        again.verified_nodes,
-    )
-    assert (first.growths, first.policy_calls) == (again.growths, again.policy_calls)
-
-
-def test_caches_do_not_grow_from_round_to_round() -> None:
-    engine = engine_of(tiny_pair("other"), RandomPolicy(1))
-    sizes = set()
-    rounds = 0
-    while rounds < 300:
-        for _ in checked_rounds(engine, PROMPT, 40, Sampling(1.0, seed=rounds)):
-            rounds += 1
-        assert engine._draft is not None
-        caches = engine._target.tree_model.cache, engine._draft.tree_model.cache
-        sizes.add(tuple(layer.capacity for cache in caches for layer in cache.tree_layers))
-    assert len(sizes) == 1
 
 
 def test_the_eager_kernel_is_exact_too() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tests.engine.tiny import VOCAB, next_logits, tiny_model, tiny_pair
 from treewise.engine.draft_model import DraftModel
-from treewise.engine.live_draft import DraftHead, LiveDraft
+from treewise.engine.live_draft import LiveDraft
 from treewise.policy.forest import Forest
 from treewise.policy.hook import Int32Array, Nodes
 
@@ -113,22 +113,3 @@ def test_logits_that_are_not_finite_give_no_guesses() -> None:
     assert live.num_unhealthy == 1
     live.commit((0,), (2,))
     assert live.first_guess[3] == -1
-
-
-def test_equal_probabilities_have_ranks_of_their_own() -> None:
-    draft = draft_of("same")
-    flat = replace(draft, head_weight=torch.zeros_like(draft.head_weight))
-    head = DraftHead(flat, VOCAB, 4)
-    every = np.arange(VOCAB, dtype=np.int32)
-    guesses = head.read(torch.ones(1, 16, dtype=torch.float64), np.zeros(VOCAB, dtype=np.int32), every)
-    listed = guesses.tokens[0].tolist()
-    assert guesses.extra_ranks[listed].tolist() == [0, 1, 2, 3]
-    assert (np.delete(guesses.extra_ranks, listed) >= 4).all()
-
-
-def test_a_cut_head_knows_what_it_can_say() -> None:
-    head = DraftHead(draft_of("cut"), VOCAB, 3)
-    assert np.flatnonzero(head.in_vocab(np.arange(VOCAB, dtype=np.int32))).tolist() == list(range(1, VOCAB, 2))
-    whole = DraftHead(draft_of("same"), VOCAB, 99)
-    assert whole.in_vocab(np.arange(VOCAB, dtype=np.int32)).all()
-    assert whole.read(torch.ones(2, 16, dtype=torch.float64), NONE, NONE).tokens.shape == (2, VOCAB)

@@ -25,6 +25,7 @@ def test_largest_ids_do_not_overflow() -> None:
     ours = gumbel(5, 6, ids)
     assert ours.shape == (2, 2)
     assert np.array_equal(ours.numpy(), numpy_noise.gumbel(5, 6, ids.numpy()))
+    assert gumbel(5, 6, ids[1, 0]) == ours[1, 0] == numpy_noise.gumbel(5, 6, np.asarray(2**31))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

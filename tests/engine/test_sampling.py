@@ -165,6 +165,53 @@ def test_both_implementations_say_the_same(
     assert greedy == say(values, position, Sampling()) == int(values.argmax())
 
 
+def direct(logits: NDArray[np.float32], position: int, sampling: Sampling) -> int:
+    """The rule word by word: every token's noise, every token's sum, the lowest id among equals."""
+    noisy = logits / np.float32(sampling.temperature) + gumbel(sampling.seed, position, np.arange(len(logits)))
+    return int(np.argmax(noisy))
+
+
+LEVELS = [0.0, 0.5, 3.0, -3.0, 30.0, 1e6, 1.00001e6, -1e6, 1e30, -np.inf]
+
+
+@given(
+    st.lists(st.sampled_from(LEVELS), min_size=1, max_size=6),
+    st.integers(600, 3000),
+    st.sampled_from([1e-6, 0.3, 1.0, 5.0, 1e5]),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 100_000),
+)
+def test_the_fast_search_says_what_the_formula_says(
+    levels: list[float], size: int, temperature: float, seed: int, position: int
+) -> None:
+    """Few levels, so that many scores tie, before or after the noise is rounded away."""
+    logits = np.asarray(levels, dtype=np.float32)[np.arange(size) * 7919 % len(levels)]
+    logits[size // 2] = max(levels[0], -1.0)  # one at least is finite
+    sampling = Sampling(temperature, seed=seed)
+    with np.errstate(over="ignore"):
+        expected = direct(logits, position, sampling)
+    assert target_token(torch.from_numpy(logits), position, sampling) == expected
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 1.0, 4.0, 40.0])
+def test_the_fast_search_over_a_whole_vocabulary(spread: float) -> None:
+    draw = np.random.default_rng(3)
+    for position in range(12):
+        logits = (draw.normal(size=49_152) * spread).astype(np.float32)
+        for temperature in (0.2, 1.0, 1.7):
+            sampling = Sampling(temperature, seed=position)
+            found = target_token(torch.from_numpy(logits), position, sampling)
+            assert found == direct(logits, position, sampling)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_every_float_type_is_read(kind: torch.dtype) -> None:
+    logits = torch.randn(900, generator=torch.Generator().manual_seed(2)).to(kind)
+    single = logits.to(torch.float32).numpy()
+    assert target_token(logits, 4, Sampling()) == int(logits.to(torch.float64).numpy().argmax())
+    assert target_token(logits, 4, Sampling(0.9, seed=3)) == direct(single, 4, Sampling(0.9, seed=3))
+
+
 def test_warp_keeps_tokens_in_rising_order() -> None:
     tokens, scores = warp(LOGITS, Sampling(2.0, top_k=3))
     assert tokens.tolist() == [0, 2, 3]
@@ -201,6 +248,9 @@ def test_minus_infinity_is_never_said(sampling: Sampling) -> None:
         ({"top_k": -2}, "top_k must be >= 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
+        ({"min_p": -0.1}, "min_p must be between 0 and 1, got -0.1"),
+        ({"min_p": float("nan")}, "min_p must be between 0 and 1, got nan"),
+        ({"typical_p": 0.0}, "typical_p must be above 0 and at most 1, got 0.0"),
         ({"seed": -1}, "seed must be between 0 and"),
         ({"seed": 2**63}, "seed must be between 0 and"),
     ],

@@ -149,6 +149,18 @@ def say(logits: NDArray[np.float64], position: int, sampling: Sampling) -> int:
         order = np.argsort(-probs, kind="stable")
         before = np.cumsum(probs[order]) - probs[order]
         allowed[order[before >= sampling.top_p]] = False
+    weights = np.where(allowed, np.exp(scores.astype(np.float64) - scores.max()), 0.0)
+    if sampling.min_p:
+        allowed &= weights >= sampling.min_p
+    if sampling.typical_p < 1.0:
+        weights[~allowed] = 0.0
+        surprise = np.full(len(scores), np.inf)
+        surprise[allowed] = np.log(weights.sum()) - np.log(weights[allowed])
+        probs = weights / weights.sum()
+        distance = np.abs(surprise - (probs[allowed] * surprise[allowed]).sum())
+        order = np.argsort(distance, kind="stable")
+        last = min(int((np.cumsum(probs[order]) < sampling.typical_p).sum()), int(allowed.sum()) - 1)
+        allowed &= distance <= distance[order[last]]
     noisy = scores + gumbel(sampling.seed, position, np.arange(len(scores)))
     return int(np.argmax(np.where(allowed, noisy, -np.inf)))
 

@@ -22,19 +22,25 @@ class Floor:
 TORCH_PARTIES = frozenset(
     {"accelerate", "gguf", "huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"}
 )
+SERVING_PARTIES = frozenset({"sglang"})  # there already where an adapter asks for it
 TRAIN_PARTIES = frozenset({"lightgbm", "onnx", "onnxruntime", "scipy", "sklearn"})
 
 FLOORS = {
     "treewise.data": Floor(frozenset({"numpy", "pyarrow"})),
     "treewise.policy": Floor(frozenset({"numpy", "treewise.data"}), frozenset({"lightgbm", "onnxruntime"})),
-    "treewise.engine": Floor(frozenset({"numpy", "pyarrow", "treewise.data", "treewise.policy"}) | TORCH_PARTIES),
+    "treewise.engine": Floor(
+        frozenset({"numpy", "pyarrow", "treewise.data", "treewise.policy"}) | TORCH_PARTIES,
+        SERVING_PARTIES,
+    ),
     "treewise.training": Floor(
         frozenset({"numpy", "pyarrow", "treewise.data", "treewise.policy"}) | TRAIN_PARTIES,
     ),
     # The front door may import everything, and pays for what is slow only when a command runs.
     "treewise": Floor(
         frozenset({"click", "numpy", "rich", "treewise.data", "treewise.policy", "typer"}),
-        frozenset({"pyarrow", "treewise.engine", "treewise.training"}) | TORCH_PARTIES | TRAIN_PARTIES,
+        frozenset({"matplotlib", "prometheus_client", "pyarrow", "treewise.engine", "treewise.training"})
+        | TORCH_PARTIES
+        | TRAIN_PARTIES,
     ),
 }
 
@@ -96,6 +102,8 @@ def test_module_keeps_to_its_floor(module: Module) -> None:
         ("treewise.policy", "from .hook import Level", False),
         ("treewise.engine", "from treewise.cli import main", False),
         ("treewise.engine", "import treewise.training.replay", False),
+        ("treewise.engine", "import sglang", False),
+        ("treewise.engine", "def f():\n    importlib.import_module('sglang.srt.plugins')", True),
         ("treewise.training", "import torch", False),
         ("treewise", "import torch", False),
         ("treewise", "def f():\n    from treewise.engine import loop", True),

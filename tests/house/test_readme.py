@@ -40,3 +40,12 @@ def test_the_first_program_uses_public_names() -> None:
     found = re.search(r"from treewise import ([^\n]*)", BLOCKS[0])
     assert found is not None
     assert set(re.split(r",\s*", found.group(1))) <= set(treewise.__all__)
+
+
+def test_the_lines_of_the_plug_in_are_those_of_the_example() -> None:
+    example = (ROOT / "examples" / "tree_loop.py").read_text(encoding="utf-8")
+    marked = {line.split("  # treewise")[0].strip() for line in example.splitlines() if line.endswith("# treewise")}
+    shown = README.split("examples/tree_loop.py)):", 1)[1].split("\n`policy` is", 1)[0]
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert len(lines) >= 7
+    assert set(lines) == {line for line in marked if line != "if controller:"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.policy.conformance import Wrapped
 from tests.policy.scripted import Played, World, example_cost, example_deployment, play
-from treewise.policy.budget import best_prefix, keep_by_price, modelled_ms, shared_survival, verify_curve
+from treewise.policy.budget import best_prefix, keep_by_price, modelled_ms, padded_sizes, shared_survival, verify_curve
 from treewise.policy.hook import DRAFT, LOOKUP, RoundOutcome
 from treewise.policy.registry import parse_policy
 
@@ -56,6 +56,12 @@ def test_keep_by_price_is_the_best_of_all_closed_sets() -> None:
 def test_padding_makes_rows_free_up_to_the_bucket() -> None:
     curve = verify_curve(replace(example_deployment(BOTH), row_buckets=(4, 16)), 6)
     assert curve[0] == curve[3] < curve[4] == curve[6]
+
+
+@pytest.mark.parametrize("buckets", [(), (1,), (4, 16), (2, 3, 40)])
+def test_padded_sizes_are_the_deployments(buckets: tuple[int, ...]) -> None:
+    bound = replace(example_deployment(BOTH), row_buckets=buckets)
+    assert padded_sizes(bound, 30).tolist() == [bound.padded_rows(1 + nodes) for nodes in range(31)]
 
 
 def test_the_modelled_round_is_the_sum_of_its_parts() -> None:

@@ -6,23 +6,27 @@ import csv
 import io
 import itertools
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.training.worlds import COST, GrowAll, World, as_trace, dense, dense_trace, manifest, simulate
-from treewise.data.cost import BUILTIN
+from treewise.data.cost import BUILTIN, CostGrid, CostProfile
 from treewise.data.envelope import Envelope
-from treewise.data.errors import CoverageError, ParameterError, TraceError
+from treewise.data.errors import CoverageError, ParameterError, PolicySpecError, TraceError
+from treewise.data.trace_reader import TraceReader
 from treewise.data.trace_schema import concatenate
+from treewise.data.trace_writer import TraceWriter
 from treewise.policy.hook import LOOKUP, Reach
 from treewise.policy.registry import parse_policy
-from treewise.training.ab import ORACLE, ab
+from treewise.training.ab import ORACLE, ab, contenders_of, trained_on_judged
 from treewise.training.ab_report import AbReport
 from treewise.training.contest import WatchedDeployment
 from treewise.training.logged_trace import LoggedTrace
-from treewise.training.oracle import oracle_run
-from treewise.training.replay import replay
+from treewise.training.oracle import DepthOracle, oracle_run
+from treewise.training.replay import Replayer, replay
 from treewise.training.replay_result import call_ms_of, modelled_ms, plain_ms
 from treewise.training.tune import GRIDS, tune
 
@@ -43,7 +47,7 @@ def trace(world: World) -> LoggedTrace:
 
 @pytest.fixture(scope="module")
 def report(trace: LoggedTrace) -> AbReport:
-    return ab([trace], [COST, EXAMPLE], SPECS)
+    return ab([trace], [COST, EXAMPLE], SPECS, with_depth_oracles=True)
 
 
 @pytest.mark.parametrize("cost", [COST, EXAMPLE], ids=lambda cost: cost.name)
@@ -87,7 +91,7 @@ def test_every_modelled_figure_names_both_origins(report: AbReport) -> None:
     words = [origin.words for origin in report.profiles]
     assert words[1] == "milliseconds from profile example-a100-70b (A100, 70B target (example), unknown, unverified)"
     rows = list(csv.DictReader(io.StringIO(report.to_csv())))
-    assert len(rows) == len(report.rows)
+    assert len(rows) == len(report.rows) + len(report.depth_oracles)
     assert {row["acceptance"] for row in rows} == set(report.acceptance)
     assert {row["milliseconds"] for row in rows} == set(words)
 
@@ -188,16 +192,24 @@ def test_a_live_trace_speaks_for_its_own_policy_only(world: World, trace: Logged
 def test_arguments_are_checked(trace: LoggedTrace) -> None:
     with pytest.raises(ParameterError, match="policies must be each named once"):
         ab([trace], [COST], ["plain", "plain"])
+    with pytest.raises(ParameterError, match="policies must be at least one, got 0"):
+        ab([trace], [COST], [])
     with pytest.raises(ParameterError, match="costs must be at least one profile, got 0"):
         ab([trace], [], ["plain"])
+    with pytest.raises(ParameterError, match="costs must be profiles of different names, got"):
+        ab([trace], [COST, COST], ["plain"])
+    with pytest.raises(ParameterError, match=r"margin must be at least 0 and below 1, got 1\.0"):
+        ab([trace], [COST], ["plain", "chain:2"], margin=1.0)
     other = replace(trace, manifest=replace(trace.manifest, pair={"target": "b", "draft": None}))
     with pytest.raises(CoverageError, match=r"must be of one pair, got world\+law in world and b\+none in world"):
         ab([trace, other], [COST], ["plain"])
 
 
 def test_a_lossy_trace_is_refused(trace: LoggedTrace) -> None:
-    lossy = replace(trace, manifest=replace(trace.manifest, verification="typical"))
-    with pytest.raises(TraceError, match="verification of trace world must be 'exact' for replay, got 'typical'"):
+    lossy = replace(trace, manifest=replace(trace.manifest, verification="threshold:0.45"))
+    with pytest.raises(
+        TraceError, match=r"verification of trace world must be 'exact' for replay.*got 'threshold:0.45'"
+    ):
         ab([lossy], [COST], ["plain"])
 
 
@@ -210,7 +222,7 @@ def test_several_traces_are_pooled(world: World, trace: LoggedTrace, report: AbR
 
 
 def test_tuning_finds_the_fastest_of_a_family(trace: LoggedTrace) -> None:
-    short = LoggedTrace(trace.name, trace.manifest, trace.requests[:2], trace.sources)
+    short = replace(trace, requests=trace.requests[:2])
     steps: list[int] = []
     found = tune([short], [COST, EXAMPLE], ["chain"], steps.append)
     assert found.skipped == tuple(spec for spec in GRIDS["chain"] if spec.startswith(("chain:6", "chain:8")))
@@ -233,3 +245,136 @@ def test_a_prompt_that_was_logged_twice_counts_once(world: World, trace: LoggedT
     shard = dense(world, world.texts[0], ENVELOPE.widened())
     twice = as_trace(concatenate([shard, shard]), trace.manifest)
     assert [request.prompt_id for request in twice.requests] == [trace.requests[0].prompt_id]
+
+
+def test_policies_are_checked_without_a_trace() -> None:
+    with pytest.raises(PolicySpecError, match="policy must be one of"):
+        contenders_of(["plain", "nope"])
+    with pytest.raises(ParameterError, match="policies must be each named once"):
+        contenders_of(["plain", "plain"])
+    (again,) = contenders_of(contenders_of(["chain:2"]))
+    assert again.name == "chain:2"
+
+
+def test_only_the_other_policies_are_judged_and_each_family_is_counted(report: AbReport) -> None:
+    for row in report.rows:
+        if row.policy in (SPECS[0], ORACLE):
+            assert row.judgement is None and row.verdict == ""
+        else:
+            assert row.judgement is not None
+            assert row.judgement.comparisons == (3 if row.task == "" else 3 * 2)
+            assert row.judgement.verdict.kind == "undecided"  # four prompts, and one or two a task
+            assert "too few" in row.verdict
+
+
+def test_an_adjusted_interval_is_no_narrower_than_its_own(report: AbReport) -> None:
+    for row in report.select(EXAMPLE.name):
+        if row.judgement is not None:
+            assert row.ratio is not None
+            assert row.judgement.interval.value == row.ratio.value
+            assert row.judgement.interval.low <= row.ratio.low or row.judgement.interval.low == 1.0
+            assert row.judgement.interval.high >= row.ratio.high or row.judgement.interval.high == 1.0
+
+
+def test_a_plan_needs_more_prompts_for_less_difference(report: AbReport) -> None:
+    wide, narrow = report.plan(0.1), report.plan(0.01)
+    assert [row.policy for row in wide if row.profile == COST.name and row.task == ""] == list(SPECS[1:])
+    for big, small in zip(wide, narrow, strict=True):
+        if big.prompts == 1:
+            assert big.prompts_needed is None and np.isnan(big.log_spread)
+        else:
+            assert big.prompts_needed is not None and small.prompts_needed is not None
+            assert small.prompts_needed >= big.prompts_needed
+
+
+def test_a_depth_oracle_keeps_the_rounds_and_drops_what_lay_too_deep(report: AbReport) -> None:
+    for row in report.rows:
+        oracle = report.depth_oracle_of(row)
+        if row.policy == ORACLE:
+            assert oracle is None
+            continue
+        assert oracle is not None
+        assert (oracle.rounds, oracle.tokens, oracle.is_upper_bound) == (row.rounds, row.tokens, True)
+        assert oracle.nodes_per_round <= row.nodes_per_round and oracle.growths_per_round <= row.growths_per_round
+        assert oracle.speedup.value >= row.speedup.value - 1e-12
+        if row.policy.startswith("chain"):
+            assert oracle.nodes_per_round == pytest.approx(row.tokens_per_round - 1.0, abs=0.1)  # one a token, no more
+        assert oracle.speedup.value <= report.select(row.profile, row.task)[-1].speedup.value + 1e-12
+
+
+def test_a_chain_at_the_right_depth_verifies_what_it_accepts(trace: LoggedTrace) -> None:
+    oracle = DepthOracle()
+    replayer = Replayer(parse_policy("chain:3,sources=draft"), trace.deployment(COST), oracle.watch)
+    for request in trace.requests:
+        replayer.run(request)
+    result = replayer.result()
+    cut = oracle.cut(result)
+    assert cut.verified_nodes.tolist() == result.accepted_length.tolist()
+    assert cut.growths.tolist() == result.accepted_length.tolist()
+    calls = result.policy_calls - result.growths + result.accepted_length
+    assert cut.policy_calls.tolist() == np.maximum(calls, 2).tolist()  # the opening level and the selection stay
+    assert len(cut.growth_tokens) == cut.growth_offsets[-1] == result.accepted_length.sum()
+    first = [result.growth_tokens[start] for start in result.growth_offsets[:-1][result.accepted_length > 0]]
+    assert [cut.growth_tokens[start] for start in cut.growth_offsets[:-1][cut.growths > 0]] == first
+
+
+def _scaled(cost: CostProfile, draft: float = 1.0, verify: float = 1.0) -> CostProfile:
+    """`cost` with its draft growths, or its verify passes beyond one row, so many times as dear."""
+    rows = tuple(tuple(row[0] + verify * (ms - row[0]) for ms in row) for row in cost.verify.ms)
+    tokens = tuple(tuple(draft * ms for ms in row) for row in cost.draft.ms)
+    return replace(
+        cost,
+        name=f"{cost.name} x {draft:.3f} x {verify:.3f}",
+        verify=CostGrid(cost.verify.counts, cost.verify.capacities, rows),
+        draft=CostGrid(cost.draft.counts, cost.draft.capacities, tokens),
+    )
+
+
+def test_the_order_flips_at_the_break_even_factors(trace: LoggedTrace, report: AbReport) -> None:
+    checked = 0
+    ratios = {(row.profile, row.policy): row.ratio.value for row in report.rows if row.task == "" and row.ratio}
+    for found in report.break_even:
+        assert found.held == (("frontier",) if found.policy == "frontier" else ())
+        assert found.ratio == pytest.approx(ratios[found.profile, found.policy])
+        if found.held or found.profile != EXAMPLE.name:
+            continue
+        for name in ("draft", "verify"):
+            factor = getattr(found, f"{name}_factor")
+            if factor is None:
+                continue
+            costs = [_scaled(EXAMPLE, **{name: factor * part}) for part in (0.98, 1.0, 1.02)]
+            again = ab([trace], costs, [found.first, found.policy])
+            below, at, above = (row.ratio.value for row in again.rows if row.task == "" and row.ratio and row.judgement)
+            assert at == pytest.approx(1.0, abs=1e-6)
+            assert (below - 1.0) * (above - 1.0) < 0.0
+            checked += 1
+    assert checked >= 2
+
+
+def test_prompts_that_were_tuned_on_and_few_prompts_are_warned_of(trace: LoggedTrace) -> None:
+    half = replace(trace, requests=trace.requests[1:3])
+    found = ab([trace], [COST], ["plain"], tuned_on=[half])
+    assert found.warnings == (
+        "traces hold 4 prompts: below 20 the intervals are too narrow",
+        "2 of 4 judged prompts were tuned on as well (prompt-1, prompt-2): their figures flatter",
+    )
+    other = replace(trace, requests=trace.requests[3:])
+    assert len(ab([half], [COST], ["plain"], tuned_on=[other]).warnings) == 1
+
+
+def test_a_policy_trained_on_a_judged_trace_is_warned_of(world: World, tmp_path: Path) -> None:
+    shard = dense(world, world.texts[0], ENVELOPE.widened())
+    with TraceWriter(tmp_path / "judged", manifest("dense", ENVELOPE.widened())) as writer:
+        writer.add(shard.rounds, shard.nodes)
+    content = TraceReader(tmp_path / "judged").content_hash()
+
+    class Trained(GrowAll):
+        """Carries what a bundle would."""
+
+        spec = "trained"
+        bundle = SimpleNamespace(provenance={"traces": {"somewhere else": content}})
+
+    contenders = contenders_of(["plain", Trained()])
+    (line,) = trained_on_judged(contenders, [tmp_path / "judged"])
+    assert line.startswith("trained was trained on") and str(tmp_path / "judged") in line
+    assert trained_on_judged(contenders[:1], [tmp_path / "judged"]) == []

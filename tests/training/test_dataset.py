@@ -96,7 +96,7 @@ def test_shapes_dtypes_and_prompts(rows: Dataset, world: World) -> None:
 def test_rows_are_what_a_policy_sees(trace: LoggedTrace) -> None:
     """At the first root of each request, features and labels are those of a replayed policy, bit for bit."""
     policy = WatchedEverything()
-    result = replay(policy, trace.requests, trace.deployment(COST))
+    result = replay(policy, trace.requests, trace.deployment(COST), batch_requests=1)  # it keeps one request a round
     firsts = [policy.rounds[place] for place in np.flatnonzero(result.round == 0)]
     found = only(trace, "everything").match
     for prompt, (x, label) in enumerate(firsts):
@@ -135,7 +135,7 @@ def test_growth_labels_say_what_only_the_draft_would_bring(trace: LoggedTrace) -
     tree = request.tree(request.first_position)
     truth = int(request.text[0])
     child = tree.children[0].get(truth, 0)
-    ranked = child > 0 and tree.draft_score(0, truth)[1] < ENVELOPE.draft_width
+    ranked = child > 0 and tree.is_proposed(0, truth, "plain", ENVELOPE.draft_width)
     proposed = child > 0 and tree.continuations(0).tokens[: ENVELOPE.lookup_width].count(truth) > 0
     assert bool(labels[0][0]) == (ranked and not proposed)
 

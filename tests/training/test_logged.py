@@ -12,8 +12,8 @@ from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError, TraceError
 from treewise.data.suffix import SuffixIndex
 from treewise.policy.hook import DRAFT, LOOKUP
-from treewise.training.logged import LoggedLookup
-from treewise.training.logged_trace import LoggedTrace, open_trace
+from treewise.training.logged_sources import LoggedLookup
+from treewise.training.logged_trace import LoggedTrace, logged_trace, open_trace
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3)
 
@@ -94,6 +94,15 @@ def test_tasks_and_prompts_can_be_chosen(trace: LoggedTrace) -> None:
     assert [request.prompt_id for request in trace.of_prompts(["prompt-0"]).requests] == ["prompt-0"]
     with pytest.raises(TraceError, match="task must be one of chat, copy, got 'x'"):
         trace.of_task("x")
+
+
+def test_a_lossy_trace_is_refused_with_rule_and_cure(trace: LoggedTrace) -> None:
+    lossy = replace(trace.manifest, verification="relaxed-top-n:2")
+    refused = (
+        "must be 'exact' for replay, A/B tests and training, got 'relaxed-top-n:2'.*again with `--verification exact`"
+    )
+    with pytest.raises(TraceError, match=refused):
+        logged_trace("world", lossy, trace.requests[0].shard)
 
 
 def test_a_folder_without_a_trace_is_an_error(tmp_path: object) -> None:

@@ -75,7 +75,7 @@ class Contexts(GrowAll):
 def test_contexts_are_those_of_the_live_loop(world: World, trace: LoggedTrace) -> None:
     offline, live = Contexts(), Contexts()
     setting = trace.deployment(COST)
-    replay(offline, trace.requests, setting)
+    replay(offline, trace.requests, setting, batch_requests=1)  # it reads and keeps one request's values
     for text in world.texts:
         simulate(world, text, live, setting)
     np.testing.assert_array_equal(np.asarray(offline.seen), np.asarray(live.seen))
@@ -109,7 +109,7 @@ class Watching(GrowAll):
 def test_every_signal_is_that_of_the_live_loop(world: World, trace: LoggedTrace, bits: int) -> None:
     setting = trace.deployment(COST)
     offline, live = Watching(bits), Watching(bits)
-    replay(offline, trace.requests, setting)
+    replay(offline, trace.requests, setting, batch_requests=1)  # it reads and keeps one request's values
     for text in world.texts:
         simulate(world, text, live, setting)
     assert len(offline.outcomes) == len(live.outcomes)

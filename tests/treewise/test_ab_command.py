@@ -8,7 +8,7 @@ import io
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,12 +16,14 @@ import pytest
 from tests.house.layout import ROOT
 from tests.training.worlds import COST, World, dense, dense_trace, manifest, simulate
 from treewise import cli
-from treewise.cli.ab import split_policies
+from treewise.cli import ab as cli_ab
+from treewise.cli.ab import share, split_policies
 from treewise.data.envelope import Envelope
 from treewise.data.errors import PolicySpecError
 from treewise.data.trace_schema import TraceShard
 from treewise.data.trace_writer import TraceWriter
 from treewise.policy.registry import parse_policy
+from treewise.training import verdict
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3)
 EXAMPLE = "example-a100-70b"
@@ -95,9 +97,11 @@ def test_ab_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFixtu
 
 def test_ab_csv_has_a_line_a_row(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policy", "chain:2", "--task", "copy", "--csv"]
+    arguments.append("--depth-oracles")
     rows = list(csv.DictReader(io.StringIO(run(arguments, capsys))))
     assert [(row["policy"], row["task"], row["prompts"]) for row in rows] == [
         ("chain:2", "", "2"), ("oracle", "", "2"), ("chain:2", "copy", "2"), ("oracle", "copy", "2"),
+        ("depth oracle of chain:2", "", "2"), ("depth oracle of chain:2", "copy", "2"),
     ]  # fmt: skip
     assert all("unverified" in row["milliseconds"] for row in rows)
 
@@ -140,6 +144,15 @@ def test_policies_may_be_joined_in_several_ways(text: str, specs: list[str]) -> 
         (["--policy", "plain", "--json", "--csv"], "output must be --json or --csv, got both"),
         (["--policy", "chain:6"], "may ask for nodes of depth 6 where the log ends at 4"),
         (["--policy", "plain", "--task", "poem"], "task must be one of chat, copy, got 'poem'"),
+        (["--policies", "plain,plain"], "policies must be each named once"),
+        (
+            ["--policies", "plain,chain:2", "--plan", "0"],
+            "plan must be a share above 0 and below 1, such as 3% or 0.03",
+        ),
+        (["--policies", "plain,chain:2", "--plan", "3"], "such as 3% or 0.03, got '3'"),
+        (["--policies", "plain,chain:2", "--margin", "much"], "margin must be a share above 0 and below 1"),
+        (["--policies", "plain,chain:2", "--plan", "3%", "--csv"], "output must be --json or a table where --plan"),
+        (["--policy", "plain", "--plan", "3%"], "policies must be at least two where --plan is asked, got 1"),
     ],
 )
 def test_ab_refuses_in_one_line(
@@ -147,6 +160,78 @@ def test_ab_refuses_in_one_line(
 ) -> None:
     assert cli.main(["ab", str(dense_folder), "--cost", EXAMPLE, *options]) == cli.EXIT_ERROR
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policies", "plain,nope"], "policy must be one of"),
+        (["--policy", "plain", "--cost", "nowhere"], "cost must be a profile file or one of"),
+    ],
+)
+def test_bad_arguments_are_refused_before_traces_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert cli.main(["ab", str(tmp_path / "missing"), "--cost", EXAMPLE, *options]) == cli.EXIT_ERROR
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("text", "value"), [("3%", 0.03), ("3 %", 0.03), ("0.03", 0.03), (" 99.5% ", 0.995)])
+def test_a_share_may_be_written_in_two_ways(text: str, value: float) -> None:
+    assert share("plan", text) == pytest.approx(value)
+
+
+def test_the_margin_of_the_command_is_that_of_verdicts() -> None:
+    assert share("margin", cli_ab.MARGIN) == verdict.MARGIN
+    assert set(cli_ab.MARKS) == set(get_args(verdict.Kind))
+
+
+def test_a_plan_says_how_many_prompts(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policies", "plain,chain:2,topn:4x1", "--plan", "3%"]
+    value = checked("ab", run([*arguments, "--json"], capsys))
+    assert (value["plan"]["difference"], value["plan"]["power"]) == (0.03, 0.8)
+    rows = {(row["policy"], row["task"]): row for row in value["plan"]["rows"]}
+    assert rows["chain:2", "chat"]["prompts_needed"] is None  # one prompt has no spread
+    needed = rows["chain:2", ""]["prompts_needed"]
+    output = run(arguments, capsys)
+    assert "prompts that would show 3.0 % against plain" in " ".join(output.split())
+    (line,) = [line for line in output.splitlines() if "chain:2" in line and " all " in line]
+    assert f"{needed:,}" in line
+
+
+def test_the_tables_say_verdicts_bounds_and_break_even(
+    dense_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policies", "plain,chain:2,frontier"]
+    with pytest.raises(SystemExit) as leaving:
+        cli.main([*arguments, "--tuned-on", str(dense_folder), "--depth-oracles"])
+    captured = capsys.readouterr()
+    assert not leaving.value.code, captured.err
+    titles = [line for line in captured.out.splitlines() if line.startswith("modelled, ")]
+    assert len(titles) == 4 and all(EXAMPLE in title for title in titles)  # whole, verdicts, by task, break-even
+    assert captured.out.count("undecided: 3 prompts are too few for any verdict") == 2
+    assert "frontier *" in captured.out and "chain:2 *" not in captured.out
+    for spec in ("plain", "chain:2", "frontier"):
+        assert f"depth oracle of {spec}" in captured.out
+    errors = " ".join(captured.err.split())
+    assert "warning: traces hold 3 prompts: below 20 the intervals are too narrow" in errors
+    assert "warning: 3 of 3 judged prompts were tuned on as well" in errors
+
+
+def test_json_holds_judgements_that_fit_their_intervals(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policies", "plain,chain:2,frontier", "--margin", "5%"]
+    value = checked("ab", run([*arguments, "--depth-oracles", "--json"], capsys))
+    assert value["margin"] == 0.05
+    judged = [row for row in value["rows"] if row["judgement"]]
+    assert {row["policy"] for row in judged} == {"chain:2", "frontier"}
+    assert {row["judgement"]["comparisons"] for row in judged if row["task"] == ""} == {2}
+    assert [(found["policy"], found["held"]) for found in value["break_even"]] == [
+        ("chain:2", []), ("frontier", ["frontier"]),
+    ]  # fmt: skip
+    assert len(value["depth_oracles"]) == 3 * 3
+    without = checked("ab", run([*arguments, "--json"], capsys))
+    assert without["depth_oracles"] == [] and without["rows"] == value["rows"]
 
 
 def test_an_empty_part_is_an_error() -> None:

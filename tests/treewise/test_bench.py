@@ -10,7 +10,8 @@ import pytest
 from tests.house.layout import ROOT
 from tests.treewise.test_traces_command import fits, run
 from tests.treewise.tiny import DRAFT, HASTY, leave
-from treewise.bench import BenchSettings, bench_prompts, run_bench
+from treewise.bench import BenchSettings, run_bench
+from treewise.bench_inputs import bench_prompts
 from treewise.bench_store import BenchKey, BenchResult, BenchStore, content_key
 from treewise.data.cost import CostProfile
 from treewise.engine.pair import Pair

@@ -15,6 +15,7 @@ from tests.treewise.test_traces_command import fits, run
 from tests.treewise.tiny import DRAFT, leave
 from treewise import cli
 from treewise.cli.collect import collect
+from treewise.data.errors import LossyWarning
 from treewise.data.trace_reader import TraceReader
 from treewise.engine.collect import CollectSettings
 
@@ -90,6 +91,21 @@ def test_a_policy_goes_with_live_traces(
     assert "policy must be given with --kind live and only there" in capsys.readouterr().err
 
 
+def test_warpers_and_a_lossy_rule_are_in_the_manifest(
+    tiny: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warped = ("--temperature", "0.8", "--min-p", "0.05", "--typical-p", "0.9", "--limit", "1")
+    live = ("--kind", "live", "--policy", "topn:4x2", "--cost", "example-a100-70b")
+    with pytest.warns(LossyWarning):
+        run(arguments(tiny, prompts, tmp_path / "t", *live, *warped, "--verification", "threshold"), capsys)
+    manifest = TraceReader(tmp_path / "t").manifest
+    assert (manifest.min_p, manifest.typical_p, manifest.verification) == (0.05, 0.9, "threshold:0.45")
+    assert leave(arguments(tiny, prompts, tmp_path / "d", "--verification", "threshold:0.3")) == 2
+    assert "verification must be exact with --kind dense, got 'threshold:0.3'" in capsys.readouterr().err
+    assert leave(arguments(tiny, prompts, tmp_path / "d", *live, "--verification", "typical")) == 2
+    assert "verification must be exact, relaxed-top-n:N or threshold:P, got 'typical'" in capsys.readouterr().err
+
+
 def test_other_conditions_are_refused(
     tiny: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +117,17 @@ def test_other_conditions_are_refused(
 def test_the_defaults_are_the_settings() -> None:
     defaults = {name: value.default for name, value in inspect.signature(collect).parameters.items()}
     settings = CollectSettings()
-    for name in ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "batch_rows", "shard_rounds"):
+    same = (
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "seed",
+        "batch_rows",
+        "shard_rounds",
+    )
+    for name in same:
         assert defaults[name] == getattr(settings, name)
     assert defaults["tokens"] == settings.tokens_included

@@ -11,6 +11,7 @@ from tests.house.layout import ROOT
 from tests.treewise.test_traces_command import fits, run
 from tests.treewise.tiny import DRAFT, leave
 from treewise.cli import _options
+from treewise.data.errors import LossyWarning
 from treewise.texts import Divergence
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "decode.json").read_text(encoding="utf-8"))
@@ -33,6 +34,15 @@ def test_json_follows_its_schema(
     assert [answer["prompt_id"] for answer in printed["answers"]] == ["tiny/0", "tiny/1", "tiny/2"]
     assert printed["total"]["tokens"] == sum(len(answer["tokens"]) for answer in printed["answers"])
     assert printed["plain"]["tokens"] == printed["total"]["tokens"]
+
+
+def test_warpers_and_a_lossy_rule(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--policy", "topn:8x3", "--prompts", str(prompts), "--limit", "2", "--compare-plain", "--json")
+    warped = ("--temperature", "0.9", "--min-p", "0.02", "--typical-p", "0.9", "--seed", "3")
+    assert json.loads(run(arguments(tiny, *asked, *warped), capsys))["identical"] is True
+    with pytest.warns(LossyWarning, match="'relaxed-top-n:1' is lossy"):  # top 1 at temperature 0 is the target's own
+        printed = json.loads(run(arguments(tiny, *asked, "--verification", "relaxed-top-n:1"), capsys))
+    assert printed["identical"] is True
 
 
 def test_without_comparison_plain_is_null(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +95,9 @@ def test_another_devices_profile_is_told(tiny: Path, capsys: pytest.CaptureFixtu
         (("--policy", "plain", "--prompt", "  "), "prompt must be non-empty text"),
         (("--policy", "plain", "--prompt", "a" * 9000), "prompt must be shorter than the target's context of 8192"),
         (("--policy", "plain", "--prompt", "a", "--top-p", "2"), "top_p must be above 0 and at most 1"),
+        (("--policy", "plain", "--prompt", "a", "--min-p", "2"), "min_p must be between 0 and 1"),
+        (("--policy", "plain", "--prompt", "a", "--typical-p", "0"), "typical_p must be above 0 and at most 1"),
+        (("--policy", "plain", "--prompt", "a", "--verification", "0.4"), "verification must be exact, relaxed-top-n"),
         (("--policy", "plain", "--prompts", "own:nothing"), "split must be None or one of"),
     ],
 )
@@ -96,9 +109,11 @@ def test_errors_are_one_line(
 
 
 def test_the_options_defaults_are_the_engines() -> None:
+    from treewise.data.trace_manifest import EXACT
     from treewise.engine.pair import DEFAULT_DRAFT, DEFAULT_TARGET
 
     assert (_options.DEFAULT_TARGET, _options.DEFAULT_DRAFT) == (DEFAULT_TARGET, DEFAULT_DRAFT)
+    assert _options.EXACT == EXACT
 
 
 def test_prompts_are_chosen_by_task_and_limit(prompts: Path) -> None:

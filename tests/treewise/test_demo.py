@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def test_the_whole_run(tiny: Path, traces: Path, tmp_path: Path, capsys: pytest.
     assert [profile["verified"] for profile in machine["report"]["profiles"]] == [True]
     assert json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8")) == printed
     assert Bundle.load(tmp_path / "out" / "policy").provenance["command"] == "treewise demo"
+    assert printed["page"] == str(tmp_path / "out" / "report.html")
+    page = Path(printed["page"]).read_text(encoding="utf-8")
+    for name in (*NAMES, "under example-a100-70b", "Feature importances of learned"):
+        assert name in page
 
 
 @pytest.mark.usefixtures("home", "quickly")
@@ -59,10 +64,13 @@ def test_tables_fit_and_a_differing_text_fails(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("treewise.live.first_divergence", lambda *_: Divergence(4, 1, 2, 0.25))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert leave(arguments(tiny, traces, tmp_path / "out")) == command.EXIT_DIFFERS
     printed = capsys.readouterr()
     assert "learned differs on own/knowledge" in printed.err
     assert "token 4: 2 instead of 1" in printed.err
+    assert "no report page: " in printed.err
+    assert "report.html" not in printed.out
     # Paths may be longer than a table; tables are not.
     drawn = [line for line in printed.out.splitlines() if line.startswith(("│", "┏", "┡", "└"))]
     assert drawn

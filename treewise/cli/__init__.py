@@ -22,14 +22,18 @@ COMMANDS: tuple[str, ...] = (
     "policies",
     "profile",
     "decode",
+    "generate",
     "collect",
     "traces",
     "train",
     "ab",
     "tune",
     "replay",
+    "export",
     "distill",
     "bench",
+    "compare",
+    "rankings",
 )
 
 EXIT_ERROR = 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treewise.data.errors import ParameterError
-from treewise.data.prompt_set import Prompt, own_prompts, read_prompts
+from treewise.data.prompt_set import Prompt, in_turns, own_prompts, read_prompts
 
 if TYPE_CHECKING:
     from treewise.engine.pair import Pair
@@ -23,6 +23,17 @@ MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Long
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0: greedy.")]
 TopK = Annotated[int, typer.Option("--top-k", min=0, help="Sample among the K most probable tokens; 0: all.")]
 TopP = Annotated[float, typer.Option("--top-p", help="Sample among the tokens that hold this share of the mass.")]
+MinP = Annotated[float, typer.Option("--min-p", help="Leave out tokens below this share of the best one's; 0: off.")]
+TypicalP = Annotated[float, typer.Option("--typical-p", help="Locally typical sampling with this mass; 1: off.")]
+Verification = Annotated[
+    str, typer.Option("--verification", help="exact, or a lossy rule: relaxed-top-n:N or threshold:P.")
+]
+Ranking = Annotated[
+    str,
+    typer.Option(
+        "--ranking", help="Of draft candidates above temperature 0: plain, coupled or both.", show_default="both"
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling noise; unused at temperature 0.")]
 Cost = Annotated[
     str,
@@ -37,6 +48,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 # Those of `treewise.engine.pair`, written again because importing it brings torch; a test compares them.
 DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFT = "default"
+EXACT = "exact"
 
 
 def open_pair(target: str, draft: str, threads: int = 0) -> "Pair":
@@ -46,8 +58,16 @@ def open_pair(target: str, draft: str, threads: int = 0) -> "Pair":
     return load_pair(target, draft, threads=threads or None)
 
 
+def checked_verification(spec: str) -> str:
+    """The rule that `spec` names, written out. Raises `ParameterError`."""
+    from treewise.engine.verification import Verification as Rule
+
+    return Rule.parse(spec).spec
+
+
 def prompts_from(source: str, tasks: Sequence[str] = (), limit: int = 0) -> tuple[Prompt, ...]:
-    """Prompts of a file, a folder, or `own:SPLIT` (`own:` alone: all splits); of `tasks` only, at most `limit`.
+    """Prompts of a file, a folder, or `own:SPLIT` (`own:` alone: all splits); of `tasks` only, at most `limit`,
+    tasks taking turns.
 
     Raises `PromptError`, or `ParameterError` where nothing is left.
     """
@@ -57,4 +77,4 @@ def prompts_from(source: str, tasks: Sequence[str] = (), limit: int = 0) -> tupl
     if unknown:
         raise ParameterError(f"task must be one of {', '.join(known)}, got {unknown[0]!r}")
     chosen = tuple(prompt for prompt in found if not tasks or prompt.task in tasks)
-    return chosen[:limit] if limit else chosen
+    return in_turns(chosen, limit) if limit else chosen

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from treewise.bench import BenchReport
 
 EXIT_DIFFERS = 1
+SHARES = (
+    "policy: share of decode time inside the policy's calls; outside models: share not inside the two models' forward "
+    "passes, heads included, the policy's calls among it"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -84,6 +88,7 @@ def show(report: "BenchReport") -> None:
     }
     out.print(facts(rows))
     out.print(texts_table(report))
+    out.print(Text(SHARES, style="dim"))
     for row in report.rows:
         for result in row.results:
             if result.divergence is not None:
@@ -97,7 +102,7 @@ def show(report: "BenchReport") -> None:
 
 def texts_table(report: "BenchReport") -> Table:
     """One row per policy and temperature."""
-    headings = ("temp.", "texts", "identical", "tokens/s", "tokens\nper round", "policy's\ntime", "outside\nmodels")
+    headings = ("temp.", "texts", "identical", "tokens/s", "tokens\nper round", "policy", "outside\nmodels")
     table = figures_table(
         f"texts of {report.settings.max_new_tokens} tokens against plain decoding", "policy", headings
     )

@@ -10,16 +10,22 @@ import typer
 from treewise.cli._options import (
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
+    EXACT,
     AsJson,
     Cost,
     Draft,
     MaxNewTokens,
+    MinP,
+    Ranking,
     Seed,
     Target,
     Temperature,
     Threads,
     TopK,
     TopP,
+    TypicalP,
+    Verification,
+    checked_verification,
     open_pair,
     prompts_from,
 )
@@ -63,7 +69,11 @@ def collect(
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
     seed: Seed = 0,
+    ranking: Ranking = "",
+    verification: Verification = EXACT,
     batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Texts decoded at once (dense, greedy).")] = 32,
     shard_rounds: Annotated[int, typer.Option("--shard-rounds", min=1, help="Rounds in one shard, about.")] = 2048,
     tokens: Annotated[bool, typer.Option("--tokens/--no-tokens", help="Whether token ids are kept.")] = True,
@@ -75,15 +85,21 @@ def collect(
 
     if (kind is Kind.live) != bool(policy):
         raise ParameterError(f"policy must be given with --kind live and only there, got {policy!r} with {kind.value}")
+    rule = checked_verification(verification)
+    if kind is Kind.dense and rule != EXACT:
+        raise ParameterError(f"verification must be {EXACT} with --kind dense, got {rule!r}")
     settings = CollectSettings(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
         seed=seed,
         batch_rows=batch_rows,
         shard_rounds=shard_rounds,
         tokens_included=tokens,
+        ranking=ranking,
     )
     asked = prompts_from(prompts, task or (), limit)
     pair = open_pair(target, draft, threads)
@@ -96,7 +112,7 @@ def collect(
             advance(prompt_id)
 
         if kind is Kind.live:
-            already = _live(pair, policy, cost, asked, out, settings, progressed)
+            already = _live(pair, policy, cost, asked, out, settings, rule, progressed)
         else:
             already = _dense(pair, asked, out, settings, progressed)
     result: dict[str, Any] = {
@@ -133,15 +149,19 @@ def _live(
     prompts: tuple[Prompt, ...],
     out: Path,
     settings: "CollectSettings",
+    verification: str,
     progressed: "Progressed",
 ) -> int:
     from treewise.engine.collect import collect_live
+    from treewise.engine.decode import EngineSettings
     from treewise.live import policy_for
     from treewise.profiles import find_cost
 
     policy_for(pair, policy)
     profile = find_cost(pair, cost, warn, note)
-    return collect_live(pair, policy, profile, prompts, out, settings, progressed=progressed)
+    return collect_live(
+        pair, policy, profile, prompts, out, settings, EngineSettings(verification=verification), progressed
+    )
 
 
 def _dense(

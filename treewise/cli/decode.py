@@ -10,16 +10,22 @@ from treewise.cli._live_tables import live_table
 from treewise.cli._options import (
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
+    EXACT,
     AsJson,
     Cost,
     Draft,
     MaxNewTokens,
+    MinP,
+    Ranking,
     Seed,
     Target,
     Temperature,
     Threads,
     TopK,
     TopP,
+    TypicalP,
+    Verification,
+    checked_verification,
     open_pair,
     prompts_from,
 )
@@ -54,7 +60,11 @@ def decode(
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
+    min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
     seed: Seed = 0,
+    ranking: Ranking = "",
+    verification: Verification = EXACT,
     cost: Cost = "",
     compare_plain: Annotated[
         bool, typer.Option("--compare-plain", help="Decode plainly as well and compare the texts.")
@@ -65,13 +75,15 @@ def decode(
 
     With --compare-plain, exits with 1 where a text differs from plain decoding's.
     """
+    from treewise.engine.decode import EngineSettings
     from treewise.engine.pair import encode_prompt
     from treewise.engine.sampling import Sampling
     from treewise.live import PLAIN, policy_for, run_live
     from treewise.profiles import find_cost
 
     asked = chosen_prompts(prompt, prompts, limit)
-    sampling = Sampling(temperature, top_k, top_p, seed)
+    sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
+    settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
     pair = open_pair(target, draft, threads)
     policy_for(pair, policy)  # a bad spec should cost no measuring
     profile = find_cost(pair, cost, warn, note)
@@ -79,7 +91,7 @@ def decode(
     specs = [policy, PLAIN] if compare_plain else [policy]
     with progress("decoding", len(encoded) * len(set(specs))) as advance:
         run = run_live(
-            pair, profile, specs, encoded, max_new_tokens, sampling, advance=advance, has_plain=compare_plain
+            pair, profile, specs, encoded, max_new_tokens, sampling, settings, advance, has_plain=compare_plain
         )
     texts = [
         str(pair.tokenizer.decode(list(answer.tokens), skip_special_tokens=True)) for answer in run.answers[policy]

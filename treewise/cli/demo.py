@@ -84,6 +84,8 @@ def show(summary: "DemoSummary") -> None:
             out.print(Text(f"  {origin}", style="dim"))
     out.print(verdict(summary))
     out.print(f"took {summary.seconds / 60:.1f} minutes; wrote {summary.folder}/summary.json, profile.json and policy")
+    if summary.page:
+        out.print(Text(f"the report, to be opened in a browser: {summary.page}"), soft_wrap=True)
 
 
 def verdict(summary: "DemoSummary") -> str:

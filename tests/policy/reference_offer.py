@@ -1,4 +1,4 @@
-"""Candidate rows on their way into a forest."""
+"""Candidate rows on their way into the reference builder's forest."""
 
 from __future__ import annotations
 

@@ -1,0 +1,251 @@
+"""Batched replay: many requests of a shard take their next round in one call of the hook."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treewise.data.errors import CoverageError, PolicyError
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    Deployment,
+    Int32Array,
+    RequestInfo,
+    RoundContext,
+    RoundOutcome,
+    TreePolicy,
+)
+from treewise.policy.progress import Progress, build_context
+from treewise.policy.round import RoundTree
+from treewise.training.batch_lookup import BatchBuilder
+from treewise.training.logged import LoggedRequest
+from treewise.training.logged_batch import BatchDraft
+from treewise.training.logged_columns import LoggedColumns
+from treewise.training.replay_result import RequestRows
+from treewise.training.strict_policy import StrictPolicy
+
+
+@dataclass(slots=True)
+class Driven:
+    """One request on its way through a batch."""
+
+    number: int
+    request: LoggedRequest
+    is_probe: bool = False  # it ran beside others from its first round on
+    rows: RequestRows | None = field(default_factory=RequestRows)  # None: it must be replayed alone
+    progress: Progress = field(init=False)
+    text_offset: int = field(init=False)  # of position 0 in the shard's committed tokens
+
+    def __post_init__(self) -> None:
+        request = self.request
+        rounds = request.shard.rounds
+        first = int(rounds.committed_offsets[request.row_at(request.first_position)])
+        self.text_offset = first - request.prompt_tokens
+        self.progress = Progress(self.number, request.prompt_tokens, request.max_new_tokens, request.temperature)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its text is committed."""
+        return self.progress.position >= self.request.end_position - 1
+
+    def info(self) -> RequestInfo:
+        """What the policy is told of it."""
+        request = self.request
+        return RequestInfo(self.number, request.prompt_tokens, request.max_new_tokens, temperature=request.temperature)
+
+
+class BatchReplay:
+    """Drives a bound policy, which is not contained: where it fails, its requests are handed back to run alone."""
+
+    def __init__(self, policy: TreePolicy, deployment: Deployment, columns: LoggedColumns) -> None:
+        self._policy = StrictPolicy(policy)
+        self._columns = columns
+        self._builder = BatchBuilder(
+            deployment.envelope,
+            deployment.prior_table,
+            deployment.ranking,
+            columns,
+            has_lookup=bool(deployment.sources & LOOKUP),
+        )
+        self._has_draft = bool(deployment.sources & DRAFT)
+
+    @property
+    def seconds(self) -> float:
+        """What the policy's calls took so far."""
+        return self._policy.seconds
+
+    def drive(self, requests: Sequence[tuple[int, LoggedRequest]], batch_requests: int) -> Iterator[Driven]:
+        """Replay numbered `requests`, at most `batch_requests` side by side; yields each when it is done with.
+
+        Those that must run alone come without rows: recorded suspensions, and whatever was under way when the policy
+        failed or asked for what the log does not hold.
+        """
+        waiting, flight = deque(requests), list[Driven]()
+        has_probe = False
+        while waiting or flight:
+            while waiting and len(flight) < batch_requests:
+                driven = Driven(*waiting.popleft())
+                if driven.request.was_suspended or not self._begin(driven):
+                    driven.rows = None
+                    yield driven
+                else:
+                    flight.append(driven)
+            if len(flight) > 1 and not has_probe:
+                has_probe = flight[-1].is_probe = True
+            try:
+                flying = [driven for driven in flight if not driven.is_over]
+                if flying:
+                    self._round(flying)
+            except (CoverageError, PolicyError):
+                for driven in sorted(flight, key=lambda driven: driven.number):
+                    driven.rows = None
+                    yield driven
+                flight.clear()
+            ended = [driven for driven in flight if driven.is_over]
+            flight = [driven for driven in flight if not driven.is_over]
+            for driven in ended:
+                if not self._finish(driven):
+                    driven.rows = None
+                yield driven
+
+    def _begin(self, driven: Driven) -> bool:
+        try:
+            self._policy.begin(driven.info())
+        except PolicyError:
+            return False
+        return True
+
+    def _finish(self, driven: Driven) -> bool:
+        try:
+            self._policy.finish(driven.number, driven.request.finish)
+        except PolicyError:
+            return False
+        return True
+
+    def _round(self, flight: list[Driven]) -> None:
+        """The next round of every request of `flight`."""
+        columns = self._columns
+        # Each request was logged alone, and a policy may read that.
+        context = replace(build_context([driven.progress for driven in flight]), batch_size=1)
+        rows = np.asarray([driven.request.row_at(driven.progress.position) for driven in flight])
+        roots = columns.root_place[rows]
+        places = self._builder.places
+        places.open(roots)
+        draft = BatchDraft(places, context.catch_up) if self._has_draft else None
+        tree = self._builder.build(
+            self._policy,
+            context,
+            columns.root_token[rows],
+            [None] * len(flight),
+            draft,
+        )
+        outcome, drafted_path = self._follow(flight, tree, context, roots)
+        self._policy.observe(outcome)
+        self._record(flight, tree, outcome, [] if draft is None else draft.growths)
+        committed = outcome.committed_tokens.tolist()
+        for driven, accepted, tokens, drafted in zip(
+            flight, outcome.accepted_length.tolist(), committed, drafted_path.tolist(), strict=True
+        ):
+            request, progress = driven.request, driven.progress
+            position = progress.position
+            checkable = (progress.draft_seen, position + drafted) if drafted else (position, position)
+            progress.advance(
+                accepted,
+                tokens,
+                drafted,
+                request.draft_agreement(*checkable),
+                request.lookup_agreement(position, position + tokens),
+                *request.target_state(position + tokens),
+            )
+
+    def _follow(
+        self, flight: list[Driven], tree: RoundTree, context: RoundContext, roots: Int32Array
+    ) -> tuple[RoundOutcome, Int32Array]:
+        """(outcome, rows of each path that the draft ran on): `walk` for all requests at once, one depth at a time."""
+        forest, kept, columns = tree.forest, tree.kept, self._columns
+        request, parent, token = forest.column("request"), forest.column("parent"), forest.column("token")
+        drafted = forest.column("drafted")
+        texts = columns.shard.rounds.committed
+        count = len(flight)
+        end = np.asarray([driven.request.end_position for driven in flight])
+        offset = np.asarray([driven.text_offset for driven in flight])
+        on_path = np.zeros(forest.num_rows, dtype=np.bool_)
+        match = np.full(forest.num_rows, -1, dtype=np.int8)
+        accepted, committed = np.zeros((2, count), dtype=np.int32)
+        drafted_path = drafted[:count].astype(np.int32)
+        on_path[:count] = True
+        tip = np.arange(count)  # the path's last row, -1 where it has ended
+        truth = np.full(count, -1, dtype=np.int32)
+        depth = 0
+        while True:
+            place = context.position + depth + 1
+            goes_on = (tip >= 0) & (place < end)
+            active = goes_on.nonzero()[0]
+            if not active.size:
+                break
+            committed[active] += 1
+            if columns.tokens_included:
+                truth[active] = texts[offset[active] + place[active]]
+            else:
+                truth[active] = columns.matching[roots[active] + token[tip[active]]]
+            tips = np.where(goes_on, tip, -2)
+            children = (parent == tips[request]).nonzero()[0]
+            agrees = token[children] == truth[request[children]]
+            match[children] = agrees
+            taken = children[agrees & kept[children]]
+            tip[:] = -1
+            own = request[taken]
+            tip[own] = taken
+            on_path[taken] = True
+            accepted[own] += 1
+            depth += 1
+            drafted_path[own] += drafted[taken] & (drafted_path[own] == depth)
+        outcome = RoundOutcome(forest.view(), context, kept, on_path, match, accepted, committed)
+        return outcome, drafted_path
+
+    @staticmethod
+    def _record(
+        flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
+    ) -> None:
+        request, count = tree.forest.column("request"), len(flight)
+        verified = np.bincount(request[tree.kept], minlength=count) - 1
+        levels = np.zeros(count, dtype=np.int64)
+        levels[request] = tree.forest.column("level")  # ascending, so that the last stays
+        grown: list[list[int]] = np.asarray(growths, dtype=np.int64).reshape(-1, count).T.tolist()
+        numbers = (outcome.accepted_length, outcome.committed_tokens, verified, levels)
+        lengths = zip(*(column.tolist() for column in numbers), strict=True)
+        for driven, (accepted, committed, nodes, level), own, code in zip(
+            flight, lengths, grown, digests(tree, count), strict=True
+        ):
+            assert driven.rows is not None
+            rows = driven.rows
+            tokens = [ran for ran in own if ran]
+            rows.rounds.append(
+                (len(rows.rounds), driven.progress.position, accepted, committed, nodes, len(tokens), 2 + level, 0)
+            )
+            rows.digests.append(code)
+            rows.growth_tokens.extend(tokens)
+
+
+def digests(tree: RoundTree, requests: int) -> list[int]:
+    """64 bits for each of the tree's `requests`, over its own shape and its admitted, grown and kept rows."""
+    column = tree.forest.column
+    request, parent = column("request"), column("parent")
+    order = request.argsort(kind="stable")
+    ends = np.bincount(request, minlength=requests).cumsum()
+    starts = np.concatenate([[0], ends[:-1]])
+    within = np.empty(len(order), dtype=np.int32)
+    within[order] = np.arange(len(order)) - starts[request[order]]
+    above = np.where(parent < 0, np.int32(-1), within[parent])
+    parts = [part[order].tobytes() for part in (above, column("admitted"), column("grown"), tree.kept)]
+    codes = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        own = b"".join([parts[0][4 * start : 4 * end], *(part[start:end] for part in parts[1:])])
+        codes.append(int.from_bytes(hashlib.blake2b(own, digest_size=8).digest(), "big"))
+    return codes
