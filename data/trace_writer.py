@@ -72,6 +72,10 @@ class TraceWriter:
             raise ParameterError(
                 f"rounds must be those of one request, got requests {np.unique(rounds.request).tolist()}"
             )
+        for name in ("prompt_id", "task"):
+            # One that Parquet cannot hold would take the whole open shard with it.
+            value = str(getattr(rounds, name)[0])
+            require(_is_unicode(value), name, "text that UTF-8 can hold", ascii(value))
         shard = TraceShard(rounds, nodes)
         shard.check()
         self._open.append(shard if self.manifest.tokens_included else _without_tokens(shard))
@@ -161,6 +165,14 @@ class TraceWriter:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, as undecodable file names and input bring
+        return False
+    return True
 
 
 def rounds_table(rounds: Rounds) -> Any:

@@ -108,8 +108,8 @@ def collect_live(
 ) -> int:
     """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there."""
     policy = parse_policy(policy_spec)
-    engine_settings = replace(engine_settings or EngineSettings(), ranking=settings.ranking)
-    engine = Engine(pair, policy, cost, engine_settings)
+    engine_settings = engine_settings or EngineSettings()
+    engine = Engine(pair, policy, cost, replace(engine_settings, ranking=settings.ranking or engine_settings.ranking))
     envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
     manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
     # A policy that reads prices repeats its decisions under the same prices only.
@@ -117,7 +117,8 @@ def collect_live(
     if isinstance(policy, LearnedPolicy):  # its spec names a folder, which may hold another bundle tomorrow
         hashes["bundle"] = policy.bundle.sha256
     rule = Verification.parse(engine.settings.verification).spec
-    manifest = replace(manifest, input_hashes=hashes, verification=rule)
+    ranking = resolve_ranking(engine.ranking, settings.temperature)
+    manifest = replace(manifest, input_hashes=hashes, verification=rule, ranking=ranking)
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for prompt in prompts:
@@ -153,7 +154,7 @@ def collect_dense(
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
         for text in texts(pair, [prompt for prompt in prompts if prompt.id not in done], settings):
-            sampling = replace(_run_sampling(settings), seed=text.seed)
+            sampling = replace(_run_sampling(settings), seed=text.seed or 0)
             writer.add(*grow_dense(pair, text, wide, prior_table, sampling=sampling, ranking=settings.ranking))
             if progressed:
                 progressed(text.prompt_id, len(text.completion))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,12 +43,10 @@ def coverage(pair: Pair, text: KnownText, sampling: Sampling, widths: Sequence[i
     assert pair.draft is not None
     tokens = (*text.prompt, *text.completion)[:-1]
     first = len(text.prompt) - 1
-    logits = target_logits(pair, tokens)[first:]
+    logits = target_logits(pair, tokens)[first:].cpu()
     most = max(widths)
     rows = np.asarray(widths) - 1
-    found: dict[str, Any] = {name: np.zeros(len(widths)) for name in RANKINGS}
-    own, plain = np.zeros(len(widths)), np.zeros(len(widths))
-    guesses = _candidates(pair, tokens, first, most, sampling, PLAIN)
+    draft = DenseDraft(pair.draft, pair.description.vocab_size, most, tokens)
     law = torch.zeros_like(logits, dtype=torch.float64)
     for place in range(len(logits)):
         if sampling.temperature == 0.0:
@@ -57,28 +54,21 @@ def coverage(pair: Pair, text: KnownText, sampling: Sampling, widths: Sequence[i
         else:
             kept, scores = warp(logits[place], sampling)
             law[place, kept] = torch.softmax(scores.to(torch.float64), 0)
+    guesses = draft.guesses_along(first)
     ids = torch.as_tensor(np.where(guesses < 0, 0, guesses).astype(np.int64))
     mass = np.where(guesses < 0, 0.0, law.gather(1, ids).numpy()).cumsum(1)
     plain = mass[:, np.minimum(rows, mass.shape[1] - 1)].mean(0)
     own = torch.topk(law, most, dim=1).values.cumsum(1).numpy()[:, rows].mean(0)
-    found[PLAIN] = plain
     if sampling.temperature == 0.0:
         return Coverage(dict.fromkeys(RANKINGS, plain), own)
+    found = {PLAIN: plain, **{name: np.zeros(len(widths)) for name in (COUPLED, BOTH)}}
     for draw in range(draws):
         seeded = replace(sampling, seed=(sampling.seed + 1 + draw) % 2**63)
         said = np.asarray(
             [target_token(row, first + 1 + place, seeded) for place, row in enumerate(logits)], dtype=np.int64
         )
         for name in (COUPLED, BOTH):
-            hits = (_candidates(pair, tokens, first, most, seeded, name) == said[:, None]).cumsum(1) > 0
+            draft.head.begin(seeded, name)
+            hits = (draft.guesses_along(first) == said[:, None]).cumsum(1) > 0
             found[name] += hits[:, np.minimum(rows, hits.shape[1] - 1)].mean(0) / draws
     return Coverage(found, own)
-
-
-def _candidates(
-    pair: Pair, tokens: Sequence[int], first: int, width: int, sampling: Sampling, ranking: str
-) -> NDArray[np.int32]:
-    """The draft's candidates behind every position from `first` on, best first, [positions, width or more]."""
-    assert pair.draft is not None
-    draft = DenseDraft(pair.draft, pair.description.vocab_size, width, tokens, sampling, ranking)
-    return draft.guesses_along(first)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -67,7 +68,8 @@ class TreewiseGeneration:
             draft: None (lookup only), `prune:FIRST-LAST`, a folder made by `treewise distill`, or a model that shares
                 the target's token ids, which nothing here can check.
             settings: the engine's; None takes a learned policy's own envelope and prior table.
-            seed: of every sampled text; None draws one per call from torch's generator, which `set_seed` seeds.
+            seed: of every sampled text; None draws one per sampled call from torch's generator, which `set_seed`
+                seeds.
             tokenizer: the model's fast tokenizer. A learned policy needs it, to know its pair again; a draft model
                 with a narrower vocabulary needs it, to tell tokens from padding.
 
@@ -116,8 +118,7 @@ class TreewiseGeneration:
             {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs},
         )
         engine = self._engine_for(model, request)
-        seed = self.seed if self.seed is not None else int(torch.randint(2**63 - 1, ()))
-        self.sampling = replace(request.sampling, seed=seed)
+        self.sampling = replace(request.sampling, seed=self._seed_of(request.sampling))
         began = time.perf_counter()
         steps = engine.rounds(request.prompt, request.max_new_tokens, self.sampling)
         self.last = collect(_until_stopped(steps, input_ids, stopping_criteria, request), engine, began)
@@ -129,6 +130,12 @@ class TreewiseGeneration:
         if generation_config.return_dict_in_generate:
             return GenerateDecoderOnlyOutput(sequences=text)  # type: ignore[arg-type]
         return text
+
+    def _seed_of(self, sampling: Sampling) -> int:
+        if self.seed is not None:
+            return self.seed
+        # A greedy `generate` leaves torch's generator as it is; so does this.
+        return int(torch.randint(2**63 - 1, ())) if sampling.temperature else 0
 
     def _engine_for(self, model: PreTrainedModel, request: GenerateRequest) -> Engine:
         if self.engine is None or self.engine.pair.target is not model:
@@ -261,10 +268,19 @@ def _until_stopped(
                 request.streamer.put(torch.tensor([token]))
             # None: scores, which exist for `output_scores` alone
             if bool(criteria(text[:, : end + place], None).all()):
-                committed = record.committed[:place]
-                yield replace(record, committed=committed, finish=_finish(committed, end + place, request))
+                cut = _cut(record, place)
+                yield replace(cut, finish=_finish(cut.committed, end + place, request))
                 return
         yield record
+
+
+def _cut(record: RoundRecord, count: int) -> RoundRecord:
+    """The round as if it had committed its first `count` tokens alone, the last of them as the target's own."""
+    if count == len(record.committed):
+        return record
+    committed = record.committed[:count]
+    walked = replace(record.walk, tokens=(committed,), accepted_length=np.asarray([count - 1], dtype=np.int32))
+    return replace(record, committed=committed, lookup_agrees=record.lookup_agrees[:count], walk=walked)
 
 
 def _finish(committed: Sequence[int], length: int, request: GenerateRequest) -> str:

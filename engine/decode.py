@@ -20,7 +20,7 @@ from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling, entropy_and_margin
 from treewise.engine.verification import Speaker, Verification
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.draft_ranking import BOTH, RANKINGS
+from treewise.policy.draft_ranking import BOTH, PLAIN, RANKINGS
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.outcome import RoundRecord as RoundRecord
@@ -47,7 +47,7 @@ class Completion:
     """One decoded request and what it took."""
 
     tokens: tuple[int, ...]  # committed completion tokens, end of text included
-    finish: str  # "eos" or "length"
+    finish: str  # "eos" or "length"; "stopped" where a caller's stopping criterion cut the text
     accepted_lengths: tuple[int, ...]  # [rounds]
     verified_nodes: tuple[int, ...]  # [rounds]
     growths: int
@@ -106,9 +106,13 @@ class Engine:
         require(
             self.settings.ranking in ("", *RANKINGS), "ranking", f"one of {', '.join(RANKINGS)}", self.settings.ranking
         )
-        self._ranking = self.settings.ranking or BOTH  # at temperature 0 there is no noise to rank with
-        self._builder = RoundBuilder(self.settings.envelope, self.settings.prior_table, ranking=self._ranking)
         self._verification = Verification.parse(self.settings.verification)
+        if not self._verification.is_exact:
+            # Noise may rank guesses only where a guess is accepted iff it is the token that the noise draws.
+            rule = f"{PLAIN} with the lossy verification {self._verification.spec!r}"
+            require(self.settings.ranking in ("", PLAIN), "ranking", rule, self.settings.ranking)
+        self.ranking = self.settings.ranking or (BOTH if self._verification.is_exact else PLAIN)
+        self._builder = RoundBuilder(self.settings.envelope, self.settings.prior_table, ranking=self.ranking)
         self._verification.warn()
         self._watch = FloorWatch()
         self._target = LiveTarget(pair.target)
@@ -126,10 +130,11 @@ class Engine:
             sources=sources,
             vocab_size=vocab_size,
             row_buckets=self.settings.row_buckets,
-            ranking=self._ranking,
+            ranking=self.ranking,
         )
         self.policy.bind(self.deployment)
         self._num_requests = 0
+        self._recorded_failures = 0  # of the policy, in the records so far
         self.decode_began = 0.0  # clock after the last request's prefill
 
     def generate(
@@ -158,7 +163,8 @@ class Engine:
         return self._rounds(tuple(int(token) for token in prompt), limit, sampling)
 
     def _check(self, prompt: Sequence[int], max_new_tokens: int) -> None:
-        require(max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
+        whole = isinstance(max_new_tokens, int | np.integer)
+        require(whole and max_new_tokens >= 1, "max_new_tokens", "a whole number >= 1", max_new_tokens)
         if len(prompt) == 0:
             raise PromptError("prompt must be at least one token, got an empty one")
         longest = self.pair.max_context_tokens
@@ -167,7 +173,7 @@ class Engine:
                 f"prompt must be shorter than the target's context of {longest} tokens, got {len(prompt)}"
             )
         size = self.pair.description.vocab_size
-        strays = [token for token in prompt if not 0 <= token < size]
+        strays = [token for token in prompt if not (0 <= token < size and token == int(token))]
         if strays:
             raise ParameterError(f"prompt must be token ids between 0 and {size - 1}, got {strays[0]}")
 
@@ -180,7 +186,7 @@ class Engine:
         capacity = len(prompt) + limit + 256
         target.begin(prompt, capacity)
         if draft is not None:
-            draft.begin(prompt, capacity, sampling=sampling, ranking=self._ranking)
+            draft.begin(prompt, capacity, sampling=sampling, ranking=self.ranking)
             progress.draft_seen = draft.seen_tokens
         index = SuffixIndex(prompt) if self.settings.use_lookup else None
         text = list(prompt)
@@ -240,6 +246,8 @@ class Engine:
             finish = "eos"
         elif progress.remaining_tokens <= 0:
             finish = "length"
+        failures = policy.num_failures - self._recorded_failures
+        self._recorded_failures += failures
         return RoundRecord(
             index=number,
             context=context,
@@ -255,6 +263,8 @@ class Engine:
             draft_ms=((draft.draft_seconds if draft else 0.0) - draft_before) * 1e3,
             verify_ms=(target.verify_seconds - verify_before) * 1e3,
             policy_ms=policy.round_ms,
+            policy_calls=policy.round_calls,
+            policy_failures=failures,
             verify_rows=rows,
             finish=finish,
         )

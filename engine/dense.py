@@ -43,7 +43,7 @@ class KnownText:
     max_new_tokens: int  # the limit under which the completion was made
     finish: str  # "eos" or "length"
     temperature: float = 0.0
-    seed: int = 0
+    seed: int | None = None  # of the noise, above temperature 0; None where nobody knows it
 
     def __post_init__(self) -> None:
         if not self.prompt or not self.completion:
@@ -154,10 +154,13 @@ def grow_dense(
     """Trace tables of one text: a tree grown to `envelope` at each position that a round may start from.
 
     `envelope` should be the widened one of the policies that will be replayed (`Envelope.widened`). `sampling`, by
-    default the text's temperature and seed alone, and `ranking` say how the draft's candidates are ranked.
+    default the text's temperature and seed alone, and `ranking` say how the draft's candidates are ranked. Raises
+    `ParameterError` where they are to be ranked with noise and the text's seed is not known.
     """
-    sampling = sampling or Sampling(text.temperature, seed=text.seed)
+    sampling = sampling or Sampling(text.temperature, seed=text.seed or 0)
     ranking = resolve_ranking(ranking, sampling.temperature)
+    if pair.draft is not None and text.seed is None:
+        require(ranking == PLAIN, "ranking", f"{PLAIN} where the seed of a text's noise is not known", ranking)
     tokens = (*text.prompt, *text.completion)
     first = len(text.prompt) - 1
     entropy, margin, _ = target_signals(pair, tokens[:-1])
@@ -226,7 +229,7 @@ def _round_row(
         "remaining_tokens": limit - number,
         "prompt_tokens": len(text.prompt),
         "temperature": text.temperature,
-        "seed": text.seed,
+        "seed": text.seed or 0,
         "root_token": tokens[root],
         "committed": [tokens[root + 1]],
         **{name: float(column(name)[request]) for name in signals},

@@ -8,10 +8,9 @@ import torch
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.noise import gumbel
 from treewise.engine.sampling import Sampling, entropy_and_margin, warp
-from treewise.policy.draft_ranking import BOTH, COUPLED, PLAIN
+from treewise.policy.draft_ranking import BOTH, COUPLED, LISTED, PLAIN
 from treewise.policy.hook import MAX_GAP, BoolArray, DraftGuesses, Drawn, Float32Array, Int32Array
 
-LISTED = 32  # ranks that are told apart; every later one reads this number
 _CACHED_POSITIONS = 256
 
 

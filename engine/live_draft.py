@@ -58,6 +58,7 @@ class LiveDraft:
         self._seen = 0
         self.draft_seconds = 0.0
         self.num_growths = 0
+        self.num_unhealthy = 0
         self.first_guess.clear()
         self._forget_round()
         if prefill:

@@ -142,7 +142,7 @@ class LookupChains:
         chain.text, chain.tree = np.array(text, dtype=np.int32), None
 
     def _restart(self, chain: LookupChain, text: Tokens) -> None:
+        fresh = self.start(text)  # may raise; the chain then keeps the request that it has
         self.num_restarts += 1
         self.drop(chain)
-        fresh = self.start(text)
         chain.text, chain.request, chain.tree = fresh.text, fresh.request, None

@@ -38,6 +38,8 @@ class Sampling:
         # Below it, logits over temperature may leave float32 and tie at infinity.
         warm = self.temperature == 0.0 or self.temperature >= MIN_TEMPERATURE
         require(warm, "temperature", f"0 or at least {MIN_TEMPERATURE:g}", self.temperature)
+        for name in ("top_k", "seed"):
+            require(isinstance(getattr(self, name), int), name, "a whole number", getattr(self, name))
         require(self.top_k >= 0, "top_k", ">= 0 (0: every token)", self.top_k)
         require(0.0 < self.top_p <= 1.0, "top_p", "above 0 and at most 1", self.top_p)
         require(0.0 <= self.min_p <= 1.0, "min_p", "between 0 and 1", self.min_p)

@@ -158,11 +158,17 @@ class SglangPolicy:
         return self._slots[sizes[max(0, bisect.bisect_right(sizes, batch_size) - 1)]]
 
     def _snapped(self, wanted: int, size: int) -> int:
-        """The largest candidate that is not above `wanted`, at the batch size that the graphs pad to."""
+        """The largest candidate that is not above `wanted`, at the batch size that the graphs pad to.
+
+        Where that is 0 a probe drafts the next larger one: rounded away, it would never find out that drafts are good.
+        """
         captured = self._cuda_graph_bs or []
         place = bisect.bisect_left(captured, size)
         steps = self._candidates(captured[place] if place < len(captured) else size)
-        return steps[max(0, bisect.bisect_right(steps, wanted) - 1)]
+        floor = max(0, bisect.bisect_right(steps, wanted) - 1)
+        if wanted > 0 and steps[floor] == 0 and self._controller.is_probe_due:
+            floor = min(floor + 1, len(steps) - 1)
+        return steps[floor]
 
     def _fail(self, error: Exception) -> None:
         self.counters.failures += 1

@@ -44,6 +44,7 @@ class Verification:
     @classmethod
     def parse(cls, spec: str) -> Verification:
         """The rule of `exact`, `relaxed-top-n:N`, `threshold:P` or `threshold` (0.45). Raises `ParameterError`."""
+        require(isinstance(spec, str), "verification", "a string", spec)
         rule, colon, number = spec.partition(":")
         try:
             if rule == RELAXED:
@@ -65,7 +66,7 @@ class Verification:
         """What `parse` reads back."""
         if self.rule == RELAXED:
             return f"{RELAXED}:{self.top_n}"
-        return f"{THRESHOLD}:{self.threshold:g}" if self.rule == THRESHOLD else EXACT
+        return f"{THRESHOLD}:{self.threshold!r}" if self.rule == THRESHOLD else EXACT
 
     @property
     def is_exact(self) -> bool:

@@ -113,6 +113,11 @@ class ChainController:
         """Recent throughput over plain decoding's, in profile milliseconds; at least 1."""
         return max(self._tokens / self._plain_tokens, 1.0)
 
+    @property
+    def is_probe_due(self) -> bool:
+        """Whether a depth above 0 is worth a try for what it tells: too long none was drafted, or a probe went well."""
+        return self._length is None and self._idle_rounds >= PROBE_ROUNDS
+
     def depth(self, signals: ChainSignals) -> int:
         """Draft length for the next round of the batch, 0 .. `max_depth`. Raises `ParameterError` on other signals."""
         if not isinstance(signals, ChainSignals):
@@ -151,7 +156,7 @@ class ChainController:
         if len(plan.base) != count:  # requests came or went in between: the mean stands for each
             base = np.full(count, float(plan.base.mean()))
             plan = _Plan(base, self.calibration.conditional(base), plan.context_tokens)
-        is_probe = self._length is None and self._depth == 0
+        is_probe = self.is_probe_due or (self._length is None and self._depth == 0)
         if depth:
             tried, came_true = tried_and_true(accepted, depth)
             self.counters.calibration.add(plan.conditional[:, :depth][tried], came_true[tried])

@@ -62,10 +62,10 @@ class ContainedPolicy:
         self.round_suspended = False  # this round never reached the policy
         self.round_calls = 0  # expand and select of this round that reached the policy
         self.round_ms = 0.0  # what they took
+        self.is_quiet = is_quiet  # failures are told no more
         self._clock = clock
         self._overruns = 0
         self._suspended = False
-        self._warned = is_quiet
 
     @property
     def state(self) -> State:
@@ -158,8 +158,8 @@ class ContainedPolicy:
     def _fail(self, error: Exception) -> None:
         self.num_failures += 1
         self.last_error = error
-        if not self._warned:
-            self._warned = True
+        if not self.is_quiet:
+            self.is_quiet = True
             warnings.warn(
                 f"policy {type(self.policy).__name__} failed and its fallback took over "
                 f"({type(error).__name__}: {error}); further failures are counted without a warning",

@@ -166,7 +166,7 @@ class Controller:
         require(_is_whole(max_new_tokens) and max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
         finite = isinstance(temperature, int | float | np.number) and 0.0 <= float(temperature) < float("inf")
         require(finite, "temperature", "finite and >= 0", temperature)
-        require(_is_whole(seed), "seed", "a whole number", seed)
+        require(_is_whole(seed) and 0 <= seed < 2**63, "seed", "a whole number between 0 and 2**63 - 1", seed)
         request, warmth = self._num_requests, float(np.float32(temperature))  # as a trace keeps it
         text = [int(token) for token in prompt]
         index = None
@@ -229,7 +229,7 @@ class Controller:
         """
         state = self._state(request)
         step = state.accept(chosen, target_entropy, target_margin, verify_ms)
-        self.counters.add_round(step.record, state.policy.round_calls, step.unhealthy_rows, step.expected)
+        self.counters.add_round(step.record, step.unhealthy_rows, step.expected)
         self._count_failures(state)
         return step.accepted
 
@@ -260,17 +260,9 @@ class Controller:
         Raises `ParameterError` where the writer's manifest says other conditions than this controller works under.
         """
         if writer is not None:
-            mine, given = self.deployment, writer.manifest
-            conditions = (
-                ("kind", given.kind, "live"),
-                ("envelope", given.envelope, mine.envelope),
-                ("prior_table", given.prior_table, mine.prior_table),
-                ("vocab_size", given.vocab_size, mine.vocab_size),
-                ("suffix_corpus_hash", given.suffix_corpus_hash, self.corpus_hash),
-                ("draft_reads none", given.draft_reads == "none", not mine.sources & DRAFT),
-            )
-            for name, theirs, ours in conditions:
-                require(theirs == ours, f"recorder's {name}", f"the controller's {ours!r}", theirs)
+            from treewise.policy.controller_trace import check_conditions
+
+            check_conditions(writer.manifest, self.deployment, self.corpus_hash)
         self._recorder = writer
 
     def manifest(self, pair: dict[str, Any], tokenizer_hash: str, max_new_tokens: int, **known: Any) -> TraceManifest:
@@ -279,17 +271,12 @@ class Controller:
         `pair` is a JSON-ready description of target, draft and tokenizer.
         """
         from treewise.data.trace_manifest import TraceManifest  # the store's packages load only for a trace
+        from treewise.policy.controller_trace import conditions_of
 
-        given: dict[str, Any] = {
-            "kind": "live",
-            "envelope": self.deployment.envelope,
-            "prior_table": self.deployment.prior_table,
-            "vocab_size": self.deployment.vocab_size,
-            "policy": self.spec,
-            "draft_reads": "prefix" if self.deployment.sources & DRAFT else "none",
-            "suffix_corpus_hash": self.corpus_hash,
-            "input_hashes": {"cost": self.deployment.cost.sha256},
-        }
+        given = conditions_of(self.deployment, self.corpus_hash)
+        given["policy"] = self.spec
+        given["draft_reads"] = "prefix" if self.deployment.sources & DRAFT else "none"
+        given["input_hashes"] = {"cost": self.deployment.cost.sha256}
         given.update(pair=pair, tokenizer_hash=tokenizer_hash, max_new_tokens=max_new_tokens, **known)
         return TraceManifest(**given)
 
@@ -316,8 +303,13 @@ class Controller:
         )
 
     def _count_failures(self, state: OpenRequest) -> None:
-        self.counters.failures += state.policy.num_failures - state.num_failures
-        state.num_failures = state.policy.num_failures
+        fresh = state.policy.num_failures - state.num_failures
+        if not fresh:
+            return
+        self.counters.failures += fresh
+        state.num_failures += fresh
+        for other in self._requests.values():
+            other.policy.is_quiet = True
 
     def _recorder_of(
         self, prompt_id: str, task: str, prompt_tokens: int, temperature: float, seed: int

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError, require
 from treewise.policy.controller_tree import Draft, DraftCall
+from treewise.policy.draft_ranking import LISTED
 from treewise.policy.hook import BoolArray, DraftGuesses, Int32Array, Nodes
 
-CERTAIN = 1.001  # probabilities above it are no rounding of 1
+CERTAIN = 1.001  # rounding stays below it: of 1, and of one probability over another
 _SMALLEST = np.float32(1e-30)
 
 
@@ -79,6 +80,11 @@ class CalledDraft:
         """Which of `tokens` [n] the draft's head can say."""
         return np.asarray(self.vocabulary.column_of[tokens] >= 0)
 
+    @property
+    def listed(self) -> int:
+        """Ranks that are told apart; it stands for every later one, as in our own engine's draft heads."""
+        return min(max(self.width, LISTED), self.vocabulary.num_columns)
+
     def grow(self, nodes: Nodes, rows: Int32Array, extra_rows: Int32Array, extra_tokens: Int32Array) -> DraftGuesses:
         """Ask the loop for forest `rows`. Raises `ParameterError` where the answer is not one."""
         assert self._draft is not None
@@ -106,6 +112,8 @@ class CalledDraft:
             guesses = checked_guesses(answer, call, self.vocabulary.vocab_size)
         else:
             guesses = read_probabilities(answer, call, self.vocabulary, self.width)
+        ranks = np.minimum(guesses.extra_ranks, np.float32(self.listed))
+        guesses = replace(guesses, extra_ranks=ranks)
         self.num_unhealthy += int(np.isnan(guesses.entropy).sum())
         firsts = guesses.tokens[:, 0].tolist() if guesses.tokens.shape[1] else [-1] * len(guesses.tokens)
         if len(firsts) == count and offset:
@@ -195,7 +203,10 @@ def _highest(probs: NDArray[np.float32], count: int) -> NDArray[np.intp]:
 
 
 def checked_guesses(guesses: DraftGuesses, call: DraftCall, vocab_size: int) -> DraftGuesses:
-    """`guesses`, if they answer `call`. Raises `ParameterError` on other shapes and on token ids outside 0 .. size."""
+    """`guesses`, if they answer `call`: the call's shapes, token ids of the vocabulary, probabilities in falling order.
+
+    Raises `ParameterError` where they do not. Columns of token -1 stand behind the others; their numbers are not read.
+    """
     shape = np.shape(guesses.tokens)
     fits = len(shape) == 2 and shape[0] in (call.num_rows, call.num_rows - call.catch_up)
     fits = fits and np.shape(guesses.probs) == shape
@@ -206,10 +217,36 @@ def checked_guesses(guesses: DraftGuesses, call: DraftCall, vocab_size: int) -> 
     for name in ("extra_probs", "extra_ranks"):
         got = np.shape(getattr(guesses, name))
         require(got == call.extra_rows.shape, f"draft guesses' {name}", f"{len(call.extra_rows)} numbers", list(got))
+    optional = [("ranks", guesses.ranks, shape)]
+    for name, drawn, wanted in (
+        ("drawn", guesses.drawn, shape),
+        ("extra_drawn", guesses.extra_drawn, call.extra_rows.shape),
+    ):
+        if drawn is not None:
+            optional += [(f"{name}.{item.name}", getattr(drawn, item.name), wanted) for item in fields(drawn)]
+    for name, values, wanted in optional:
+        if values is not None and np.shape(values) != wanted:
+            rule = f"of shape {list(wanted)}"
+            raise ParameterError(f"draft guesses' {name} must be {rule}, got {list(np.shape(values))}")
     strays = guesses.tokens[(guesses.tokens < -1) | (guesses.tokens >= vocab_size)]
     if strays.size:
         raise ParameterError(f"draft tokens must be between 0 and {vocab_size - 1}, or -1, got {int(strays[0])}")
+    probs = np.where(guesses.tokens >= 0, guesses.probs, np.float32(0.0))
+    _check_range("probs", probs)
+    extra_probs = np.asarray(guesses.extra_probs)
+    _check_range("extra_probs", extra_probs[~np.isnan(extra_probs)])
+    rises = probs[:, 1:] > probs[:, :-1] * CERTAIN + _SMALLEST
+    if rises.any():  # growth stops at a row's first improbable column
+        shown = probs[int(rises.any(axis=1).argmax())].tolist()
+        raise ParameterError(f"draft guesses' probs must be in falling order, tokens of -1 last, got {shown}")
     return guesses
+
+
+def _check_range(name: str, values: NDArray[Any]) -> None:
+    """Raise `ParameterError` on values outside 0 .. 1 and on NaN."""
+    strays = values[~((values >= 0.0) & (values <= CERTAIN))]
+    if strays.size:
+        raise ParameterError(f"draft guesses' {name} must be between 0 and 1, got {float(strays[0]):g}")
 
 
 def guesses_from(guesses: DraftGuesses, start: int) -> DraftGuesses:

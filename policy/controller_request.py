@@ -60,6 +60,7 @@ class OpenRequest:
     eos_token_ids: tuple[int, ...]
     num_rounds: int = 0
     num_failures: int = 0  # of the policy, counted so far
+    recorded_failures: int = 0  # of the policy, in the records so far
     finish: str = ""
     waiting: _Waiting | None = None
 
@@ -145,11 +146,14 @@ class OpenRequest:
             draft_ms=draft_ms,
             verify_ms=spent_ms,
             policy_ms=policy.round_ms,
+            policy_calls=policy.round_calls,
+            policy_failures=policy.num_failures - self.recorded_failures,
             verify_rows=proposed.padded_rows,
             finish=self.finish,
         )
         if self.recorder is not None:
             self.recorder.add(record)
+        self.recorded_failures = policy.num_failures
         self.num_rounds += 1
         self.waiting = None
         places = tuple(place_of[row] for row in path)

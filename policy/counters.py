@@ -71,10 +71,11 @@ class ControllerCounters:
         """Committed tokens over rounds; 1 for plain decoding, 0 before the first round."""
         return self.committed_tokens / self.rounds if self.rounds else 0.0
 
-    def add_round(
-        self, record: RoundRecord, policy_calls: int, unhealthy_rows: int, expected: NDArray[np.floating[Any]]
-    ) -> None:
-        """Take one finished round of one request; `expected` [forest rows] are its predicted match probabilities."""
+    def add_round(self, record: RoundRecord, unhealthy_rows: int, expected: NDArray[np.floating[Any]]) -> None:
+        """Take one finished round of one request; `expected` [forest rows] are its predicted match probabilities.
+
+        Failures are not: a driver counts them as they come, in calls that may bring no round.
+        """
         tree, result = record.tree, record.walk
         self.rounds += 1
         self.committed_tokens += len(record.committed)
@@ -82,7 +83,7 @@ class ControllerCounters:
         self.verified_nodes += tree.num_nodes
         self.growths += len(tree.growth_tokens)
         self.draft_tokens += sum(tree.growth_tokens)
-        self.policy_calls += policy_calls
+        self.policy_calls += record.policy_calls
         self.policy_seconds += record.policy_ms / 1e3
         self.fallbacks += record.fallback
         self.suspensions += record.suspended

@@ -22,6 +22,7 @@ PLAIN = "plain"  # by the draft's probability
 COUPLED = "coupled"  # by the draft's warped scores plus the noise
 BOTH = "both"  # the union
 RANKINGS = (PLAIN, COUPLED, BOTH)
+LISTED = 32  # ranks that are told apart, the width's number if that is more; every later one reads this number
 
 
 def resolve_ranking(ranking: str, temperature: float) -> str:

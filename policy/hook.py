@@ -91,7 +91,7 @@ class Deployment:
     sources: int  # bits of the sources that exist here
     vocab_size: int
     row_buckets: tuple[int, ...] = ()  # verify passes are padded up to the next of these rows; empty: no padding
-    ranking: str = "plain"  # of the draft's candidates, see `treewise.policy.draft_ranking`
+    ranking: str = "plain"  # of the draft's candidates above temperature 0, see `treewise.policy.draft_ranking`
 
     def __post_init__(self) -> None:
         buckets = self.row_buckets

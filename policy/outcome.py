@@ -43,6 +43,8 @@ class RoundRecord:
     draft_ms: float
     verify_ms: float
     policy_ms: float
+    policy_calls: int  # expand and select that reached the policy, the fallback's aside
+    policy_failures: int  # exceptions and violations of the policy, of any call since the driver's record before
     verify_rows: int
     finish: str  # "" while the request goes on
 

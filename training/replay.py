@@ -84,6 +84,9 @@ class Replayer:
         return result_of(self._requests, self._rows, self._seconds)
 
     def _add(self, request: LoggedRequest) -> int:
+        ranking = self.deployment.ranking
+        rule = f"that of the log of prompt {request.prompt_id}, {request.ranking!r}"
+        require(request.ranking == ranking, "deployment.ranking", rule, ranking)
         self._requests.append(request)
         self._rows.append(RequestRows())
         return len(self._requests) - 1

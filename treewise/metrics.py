@@ -32,7 +32,7 @@ _COUNTERS = {
     "accepted_tokens": "Guessed tokens accepted; the sum of accepted lengths.",
     "verified_nodes": "Guessed tokens verified.",
     "growths": "Forward passes of the draft.",
-    "policy_calls": "Calls of the policy.",
+    "policy_calls": "Calls that reached the policy.",
     "policy_seconds": "Seconds spent in the policy.",
     "fallbacks": "Rounds that the fallback finished after the policy failed.",
     "suspensions": "Rounds without the policy, after it was too slow.",
@@ -114,6 +114,6 @@ class Metrics:
     def record(self, record: RoundRecord) -> None:
         """One round of our own engine, histograms and counters; its predicted match probabilities are the priors."""
         self.round(int(record.walk.accepted_length[0]), record.tree.num_nodes)
-        calls = 0 if record.suspended else record.tree.policy_calls
-        self._engine.add_round(record, calls, 0, np.nan_to_num(record.tree.forest.column("prior")))
+        self._engine.add_round(record, 0, np.nan_to_num(record.tree.forest.column("prior")))
+        self._engine.failures += record.policy_failures
         self.update(self._engine)

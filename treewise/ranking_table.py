@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from treewise.training.statistics import Interval
 
 SCHEMA_VERSION = 1
+_GROW = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +26,20 @@ class StudySettings:
     widths: tuple[int, ...] = (1, 2, 3, 4)
     depth: int = 4
     max_new_tokens: int = 32
-    min_path_prior: float = 0.02  # of the envelope
-    min_grow_prior: float = 0.05
+    min_path_prior: float = 0.02  # of the envelope; a node may be drafted below from 2.5 times as much
     is_live: bool = True  # also decode every cell and compare the texts
 
     def __post_init__(self) -> None:
         require(len(self.temperatures) > 0, "temperatures", "at least one", self.temperatures)
         require(len(self.widths) > 0 and min(self.widths) >= 1, "widths", "at least one, each >= 1", self.widths)
-        require(self.depth >= 1, "depth", ">= 1", self.depth)
+        warm = all(0.0 <= temperature < float("inf") for temperature in self.temperatures)
+        require(warm, "temperatures", "finite and >= 0", self.temperatures)
+        _ = self.envelope  # raises on a depth, width or prior outside its bounds
 
     @property
     def envelope(self) -> Envelope:
         """What the trees may grow."""
-        return Envelope(self.depth, max(self.widths), 0, self.min_path_prior, self.min_grow_prior)
+        return Envelope(self.depth, max(self.widths), 0, self.min_path_prior, _GROW * self.min_path_prior)
 
     def spec(self, width: int) -> str:
         """Spec string of the tree."""
@@ -111,9 +113,9 @@ class Study:
         )
 
     def kept(self, temperature: float, ranking: str, width: int) -> float:
-        """Accepted length over that of plain ranking at temperature 0, same width."""
+        """Accepted length over plain ranking's at temperature 0, same width; NaN where nothing is accepted there."""
         cold = self.cell(0.0, "plain", width).replayed.value - 1.0
-        return (self.cell(temperature, ranking, width).replayed.value - 1.0) / cold
+        return (self.cell(temperature, ranking, width).replayed.value - 1.0) / cold if cold else float("nan")
 
     @property
     def is_identical(self) -> bool:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,18 @@ def test_nan_and_float_bits_survive(tmp_path: Path) -> None:
         writer.add(rounds, nodes)
     read = TraceReader(tmp_path).read_all().nodes.draft_prob
     assert np.array_equal(read.view(np.int32), nodes.draft_prob.view(np.int32))
+
+
+def test_a_name_that_parquet_cannot_hold_does_not_take_the_shard_with_it(tmp_path: Path) -> None:
+    shard = write(tmp_path / "whole")
+    bad = {"prompt_id": np.full(len(shard.rounds), "\ud800")}
+    with TraceWriter(tmp_path / "t", manifest()) as writer:
+        first = shard.take(shard.rounds.request == 0)
+        writer.add(first.rounds, first.nodes)
+        stray = replace(first.rounds, prompt_id=bad["prompt_id"][: len(first.rounds)])
+        with pytest.raises(ParameterError, match="prompt_id must be text that UTF-8 can hold"):
+            writer.add(stray, first.nodes)
+    assert len(TraceReader(tmp_path / "t").read_all().rounds) == len(first.rounds)
 
 
 def test_a_second_writer_goes_on_and_knows_what_is_done(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.tiny import DRAFTS, NARROW, Draft, RandomPolicy, end_token, example_cost, lax_settings, tiny_pair
 from treewise.data.envelope import PriorTable
+from treewise.data.errors import ParameterError
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.decode import Engine, RoundRecord
@@ -244,3 +245,12 @@ def test_every_ranking_replays(draft: Draft, ranking: str, sampling: Sampling, t
         texts_of[spec] = [text.completion for text in texts]
     plain, _, _ = texts_of.values()
     assert all(texts == plain for texts in texts_of.values())
+
+
+def test_a_log_replays_under_its_own_ranking_only(tmp_path: Path) -> None:
+    sampling = Sampling(0.8, seed=5)
+    decode_live(tiny_pair("same"), policy_of("frontier"), prompts_of(4), sampling, tmp_path, ranking="plain")
+    trace = open_trace(tmp_path)
+    other = replace(trace.deployment(example_cost()), ranking="both")
+    with pytest.raises(ParameterError, match=r"deployment.ranking must be that of the log of prompt p0, 'plain'"):
+        Replayer(policy_of("frontier"), other).run(trace.requests[0])

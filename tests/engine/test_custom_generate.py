@@ -182,6 +182,14 @@ def test_sampled_text_is_the_engines_own_seeded_text(
     assert tuple(found[0, len(prompt) :].tolist()) == plain_text(pair_of(tiny_model(), None), prompt, 24, sampling)
 
 
+def test_a_greedy_call_leaves_torchs_generator_alone() -> None:
+    made, model = generation(), tiny_model()
+    before = torch.get_rng_state()
+    run(made, model=model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert made.sampling == Sampling()
+
+
 def test_without_a_seed_texts_vary_and_follow_torchs_generator() -> None:
     made = generation()
     with torch.random.fork_rng(devices=[]):
@@ -231,6 +239,7 @@ def test_a_stopping_criterion_cuts_the_text_where_it_fires(length: int) -> None:
         full = len(text) - len(PROMPT)
         stopped = len(last_of(made).tokens) < full
         assert last_of(made).finish == ("stopped" if stopped else "length")
+        assert sum(last_of(made).accepted_lengths) + last_of(made).num_rounds == len(last_of(made).tokens)
 
 
 def test_after_a_cut_text_the_next_one_is_whole() -> None:

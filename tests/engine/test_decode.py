@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,10 +228,12 @@ def test_more_nodes_never_shorten_the_accepted_length(seed: int, share: float, d
         ([1] * CONTEXT, 4, PromptError, f"context of {CONTEXT} tokens, got {CONTEXT}"),
         ([1, VOCAB], 4, ParameterError, f"between 0 and {VOCAB - 1}, got {VOCAB}"),
         ([1, -1, 5], 4, ParameterError, f"between 0 and {VOCAB - 1}, got -1"),
-        ([1], 0, ParameterError, "max_new_tokens must be >= 1, got 0"),
+        ([1], 0, ParameterError, "max_new_tokens must be a whole number >= 1, got 0"),
+        ([1], 5.5, ParameterError, "max_new_tokens must be a whole number >= 1, got 5.5"),
+        ([1.5], 4, ParameterError, "prompt must be token ids between 0 and 23, got 1.5"),
     ],
 )
-def test_prompts_that_cannot_be_decoded(prompt: list[int], limit: int, error: type[Exception], message: str) -> None:
+def test_prompts_that_cannot_be_decoded(prompt: list[Any], limit: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         engine_of(tiny_pair()).rounds(prompt, limit)
 

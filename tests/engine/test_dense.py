@@ -151,3 +151,11 @@ def test_the_context_limits_what_remains() -> None:
 def test_texts_that_are_none(prompt: Path, completion: Path, limit: int, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         KnownText("p", "chat", prompt, completion, limit, "length")
+
+
+def test_noise_cannot_rank_a_text_whose_seed_nobody_knows() -> None:
+    text = KnownText("p", "chat", (3, 4), (5, 6), 4, "length", temperature=0.7)
+    with pytest.raises(ParameterError, match="ranking must be plain where the seed of a text's noise is not known"):
+        grow_dense(tiny_pair("same"), text, NARROW.widened(), PriorTable())
+    rounds, _ = grow_dense(tiny_pair("same"), text, NARROW.widened(), PriorTable(), ranking="plain")
+    assert len(rounds) == 2

@@ -57,6 +57,18 @@ def test_a_dropped_request_is_finished() -> None:
     assert chains.counters.finished == chains.counters.requests == 1
 
 
+def test_a_text_that_cannot_start_leaves_the_request_alive() -> None:
+    chains = LookupChains(VOCAB)
+    chain = chains.start(REPEAT)
+    chains.propose(chain, REPEAT)
+    with pytest.raises(ParameterError, match="prompt_tokens must be token ids"):
+        chains.propose(chain, [9, 9, VOCAB])
+    assert (chains.num_restarts, chains.counters.finished) == (0, 0)
+    assert chains.propose(chain, [5, 6, 5])[:2] == [6, 5]
+    chains.drop(chain)
+    assert chains.counters.finished == chains.counters.requests == 2
+
+
 def test_a_slow_policy_is_suspended_and_counted() -> None:
     ticks = iter(range(1_000_000))
     settings = LookupChainSettings("chain:2", "example-a100-70b", max_tokens=4, time_limit_ms=5.0)

@@ -246,6 +246,8 @@ def test_minus_infinity_is_never_said(sampling: Sampling) -> None:
         ({"temperature": float("inf")}, "temperature must be finite and >= 0, got inf"),
         ({"temperature": 1e-40}, "temperature must be 0 or at least 1e-06, got 1e-40"),
         ({"top_k": -2}, "top_k must be >= 0"),
+        ({"top_k": 2.5}, "top_k must be a whole number, got 2.5"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, got 1.5"),
         ({"min_p": -0.1}, "min_p must be between 0 and 1, got -0.1"),

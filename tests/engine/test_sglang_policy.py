@@ -105,6 +105,33 @@ def test_good_drafts_bring_many_steps_and_bad_ones_none(newer: bool, late: bool)
     assert steps[0.02] <= 0.5
 
 
+@pytest.mark.parametrize("steps", [(0, 3, 7), (0, 1, 3, 5, 7), (3, 0)])
+def test_drafts_that_become_good_are_found_out_whatever_the_candidates(steps: tuple[int, ...]) -> None:
+    worker = StubWorker(policy(candidate_steps=steps), 0.0)
+    worker.start()
+    worker.decode(200, 4)
+    before = len(worker.history)
+    assert float(np.mean(worker.history[-100:])) <= 0.5
+    worker.chance = 1.0
+    found = worker.decode(200, 4)[before:]
+    assert max(found[:80]) == max(steps)
+    assert float(np.mean(found[100:])) >= 0.9 * max(steps)
+
+
+def test_a_depth_that_is_always_rounded_to_0_is_tried_now_and_then() -> None:
+    adapter = policy(candidate_steps=(0, 7))
+    adapter._controller._depth = 2  # as after middling drafts
+    worker = StubWorker(adapter, 1.0)
+    worker.start()
+    assert max(worker.decode(120, 4)) == 7
+
+
+def test_a_fixed_length_is_rounded_down_for_ever() -> None:
+    worker = StubWorker(policy("chain:2", candidate_steps=(0, 3)), 0.9)
+    worker.start()
+    assert set(worker.decode(80, 2)) == {0}
+
+
 def test_a_bundle_decides_in_chain_mode() -> None:
     worker = StubWorker(policy(LearnedPolicy(tiny_bundle(), scorer="flat")), 0.95)
     worker.start()

@@ -18,7 +18,7 @@ from treewise.data.prompt_set import Prompt
 from treewise.data.trace_reader import TraceReader
 from treewise.engine import collect
 from treewise.engine.collect import CollectSettings, collect_live
-from treewise.engine.decode import Engine
+from treewise.engine.decode import Engine, EngineSettings
 from treewise.engine.sampling import Sampling
 from treewise.engine.verification import Verification
 from treewise.policy.registry import parse_policy
@@ -100,7 +100,9 @@ def test_specs_that_name_no_rule(spec: str, message: str) -> None:
         engine_of(tiny_pair(), verification=spec)
 
 
-@pytest.mark.parametrize("spec", ["exact", "relaxed-top-n:3", "threshold:0.45", "threshold:0.1"])
+@pytest.mark.parametrize(
+    "spec", ["exact", "relaxed-top-n:3", "threshold:0.45", "threshold:0.1", "threshold:0.999999999"]
+)
 def test_specs_come_back(spec: str) -> None:
     assert Verification.parse(spec).spec == spec
     assert Verification.parse("threshold").spec == "threshold:0.45"
@@ -123,7 +125,7 @@ def test_a_lossy_rule_accepts_no_less_in_the_first_round(rule: str, sampling: Sa
     longer = differing = 0
     for seed in range(4):
         prompt = np.random.default_rng(seed).integers(0, VOCAB, 6).tolist()
-        strict = next(engine_of(pair, "topn:16x4").rounds(prompt, 10, sampling))
+        strict = next(engine_of(pair, "topn:16x4", ranking="plain").rounds(prompt, 10, sampling))
         kept, reach = int(strict.walk.accepted_length[0]), strict.committed
         loose = engine_of(pair, "topn:16x4", verification=rule)
         records = list(checked_rounds(loose, prompt, 10, sampling))
@@ -184,3 +186,14 @@ def test_policies_see_the_lossy_engine_as_any_other() -> None:
         )
     completion = engine.generate(PROMPT, 20, Sampling(1.0, seed=1))
     assert (completion.fallbacks, completion.suspensions, len(completion.tokens)) == (0, 0, 20)
+
+
+def test_a_lossy_rule_does_not_rank_with_noise() -> None:
+    pair, cost = tiny_pair("same"), example_cost()
+    with pytest.warns(LossyWarning):
+        engine = Engine(pair, parse_policy("chain:2"), cost, EngineSettings(verification="threshold:0.1"))
+    assert engine.ranking == "plain"
+    chosen = EngineSettings(verification="threshold:0.1", ranking="both")
+    rule = "ranking must be plain with the lossy verification 'threshold:0.1', got 'both'"
+    with pytest.raises(ParameterError, match=rule):
+        Engine(pair, parse_policy("chain:2"), cost, chosen)

@@ -136,6 +136,8 @@ def test_a_text_cut_by_an_end_token_replays(tmp_path: Path) -> None:
         ("envelope", Envelope(), "recorder's envelope must be the controller's"),
         ("vocab_size", 99, "recorder's vocab_size must be the controller's 24, got 99"),
         ("kind", "dense", "recorder's kind must be the controller's 'live', got 'dense'"),
+        ("ranking", "both", "recorder's ranking must be the controller's 'plain', got 'both'"),
+        ("verification", "threshold:0.3", "recorder's verification must be the controller's 'exact', got 'threshold"),
         ("draft_reads", "none", "recorder's draft_reads none must be the controller's False, got True"),
         ("suffix_corpus_hash", "ab", "recorder's suffix_corpus_hash must be the controller's None, got 'ab'"),
     ],

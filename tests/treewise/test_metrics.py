@@ -20,7 +20,8 @@ from treewise.engine.sampling import Sampling
 from treewise.metrics import Metrics
 from treewise.policy.controller import Controller
 from treewise.policy.counters import ControllerCounters
-from treewise.policy.hook import LOOKUP
+from treewise.policy.everything import EverythingPolicy
+from treewise.policy.hook import LOOKUP, Expansion, Level
 from treewise.policy.registry import parse_policy
 
 TEXT = [1, 2, 3, 4, 5, 6, 7, 8] * 6
@@ -111,6 +112,35 @@ def test_our_own_engines_rounds() -> None:
     assert found["treewise_verified_nodes_total"] == found["treewise_round_nodes_sum"] == nodes > 0
     checked = sum(value for name, value in found.items() if name.startswith("treewise_calibration_nodes_total{"))
     assert found["treewise_accepted_tokens_total"] <= checked <= nodes
+
+
+class FailsTwice(EverythingPolicy):
+    """Raises in its first two rounds, at the second level of the second."""
+
+    rounds = 0
+
+    def expand(self, level: Level) -> Expansion:
+        self.rounds += level.index == 0
+        if self.rounds == 1 or (self.rounds == 2 and level.index == 1):
+            raise ValueError("no idea")
+        return super().expand(level)
+
+
+def test_our_own_engines_failures_and_calls_that_reached_the_policy() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    engine = Engine(tiny_pair("same", seed=1), FailsTwice(), example_cost(), lax_settings())
+    calls = []
+    with pytest.warns(RuntimeWarning, match="no idea"):
+        for _ in range(2):
+            for record in engine.rounds([3, 7, 1, 9, 3, 7, 1, 9], 12, Sampling()):
+                metrics.record(record)
+                calls.append((record.policy_calls, record.tree.policy_calls, record.policy_failures))
+    found = values(registry)
+    assert found["treewise_failures_total"] == found["treewise_fallbacks_total"] == engine.policy.num_failures == 2
+    assert [reached for reached, _, _ in calls[:2]] == [1, 2]
+    assert all(reached == asked and not failures for reached, asked, failures in calls[2:])
+    assert found["treewise_policy_calls_total"] == sum(reached for reached, _, _ in calls)
 
 
 def test_the_missing_extra_names_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:

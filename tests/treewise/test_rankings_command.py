@@ -60,6 +60,8 @@ def test_replay_alone_decodes_nothing(
         (("--widths", "1,x"), "widths must be numbers joined by commas, got '1,x'"),
         (("--widths", "0"), "widths must be at least one, each >= 1, got (0,)"),
         (("--draft", "none"), "pair must be one with a draft"),
+        (("--temperatures", "-1"), "temperatures must be finite and >= 0, got (-1.0,)"),
+        (("--depth", "100"), "max_depth must be between 1 and 64, got 100"),
     ],
 )
 def test_bad_settings_are_refused(

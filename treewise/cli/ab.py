@@ -96,6 +96,8 @@ def ab(
     if plan and len(contenders) < 2:
         raise ParameterError(f"policies must be at least two where --plan is asked, got {len(contenders)}")
     if html is not None:
+        if html.is_dir():
+            raise ParameterError(f"html must be a file, got the folder '{html}'")
         check_matplotlib()
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)

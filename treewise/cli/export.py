@@ -103,6 +103,9 @@ def batch_costs(costs: list[str], batch_sizes: str, longest: int) -> "list[Batch
 
     pairs = [cost.partition("=") for cost in costs]
     sized = [(head, rest) for head, equals, rest in pairs if equals and head.isdecimal()]
+    named = [head for head, _ in sized] or [part.strip() for part in batch_sizes.split(",") if part.strip()]
+    if twice := sorted({size for size in named if named.count(size) > 1}):
+        raise ParameterError(f"batch sizes must be different ones, got {twice[0]} twice")
     if sized and len(sized) == len(costs):
         return [BatchCost.measured(int(head), CostProfile.load(rest)) for head, rest in sized]
     if len(costs) != 1 or sized:

@@ -26,6 +26,9 @@ def rankings(
     temperatures: Annotated[str, typer.Option("--temperatures", help="Joined by commas.")] = "0,0.7,1",
     widths: Annotated[str, typer.Option("--widths", help="Children per node, joined by commas.")] = "1,2,3,4",
     depth: Annotated[int, typer.Option("--depth", min=1, help="Levels of the trees.")] = 4,
+    min_path_prior: Annotated[
+        float, typer.Option("--min-path-prior", help="Of the trees; the lower, the more the width alone decides.")
+    ] = 0.02,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens per answer.")] = 32,
     live: Annotated[bool, typer.Option("--live/--replay-only", help="Decode every cell as well.")] = True,
     target: Target = DEFAULT_TARGET,
@@ -36,8 +39,8 @@ def rankings(
     """Compare plain, coupled and both on static trees of draft candidates: by replay, live, and by the exact law.
 
     Above temperature 0 the target's token is its best score plus public noise. `plain` ranks the draft's candidates by
-    probability, `coupled` by the draft's own scores plus that noise, `both` takes the union. Results are kept, so an
-    interrupted run goes on. Exits with 1 where a live text differs from plain decoding with the same seed.
+    probability, `coupled` by the draft's own scores plus that noise, `both` takes the union. Traces and texts are kept,
+    so an interrupted run goes on. Exits with 1 where a live text differs from plain decoding with the same seed.
     """
     from treewise.ranking_study import study_rankings
     from treewise.ranking_table import StudySettings
@@ -46,6 +49,7 @@ def rankings(
         temperatures=_numbers("temperatures", temperatures, float),
         widths=_numbers("widths", widths, int),
         depth=depth,
+        min_path_prior=min_path_prior,
         max_new_tokens=max_new_tokens,
         is_live=live,
     )
@@ -78,19 +82,7 @@ def show(study: "Study") -> None:
     tree = f"static trees of depth {study.settings.depth}, path prior at least {study.settings.min_path_prior:g}"
     out.print(facts({"pair": study.pair, "prompts": f"{study.prompts}, {study.settings.max_new_tokens} tokens each"}))
     table = Table(title=f"tokens per round by ranking; {tree}", caption=_CAPTION)
-    for name in (
-        "T",
-        "width",
-        "ranking",
-        "replayed",
-        "over plain",
-        "live",
-        "same",
-        "nodes",
-        "covers",
-        "law",
-        "ceiling",
-    ):
+    for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "ranking" else "right")
     for cell in study.cells:
         table.add_row(
@@ -110,6 +102,8 @@ def show(study: "Study") -> None:
     warm = [cell for cell in study.cells if cell.temperature > 0.0 and cell.ranking == "both"]
     if 0.0 in study.settings.temperatures:
         for cell in warm:
+            if math.isnan(study.kept(cell.temperature, "both", cell.width)):
+                continue
             kept = study.kept(cell.temperature, "both", cell.width)
             plain = study.kept(cell.temperature, "plain", cell.width)
             note(
