@@ -8,6 +8,7 @@ plain decoding with that seed, not of `torch.multinomial`.
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,9 @@ class TreewiseGeneration:
     The first call binds the policy to the model at hand; a call with another model binds it anew. Public attributes
     tell what the last call did: `last` (rounds, nodes, fallbacks, times), `sampling` (the seed included), and
     `engine`, whose `policy` counts failures over all calls.
+
+    Threads may share one object: their calls run one after the other, under a lock, and `last`, `sampling` and
+    `engine` are those of the call that ended last.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class TreewiseGeneration:
         self.engine: Engine | None = None
         self.last: Completion | None = None
         self.sampling: Sampling | None = None
+        self._lock = threading.RLock()  # a streamer that generates in its turn must not wait for itself
 
     def __call__(
         self,
@@ -117,6 +122,21 @@ class TreewiseGeneration:
             generation_config,
             {"synced_gpus": synced_gpus, "streamer": streamer, **model_kwargs},
         )
+        with self._lock:
+            written = self._decoded(model, input_ids, stopping_criteria, request)
+        text = torch.cat([input_ids, written], dim=-1)
+        if generation_config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=text)  # type: ignore[arg-type]
+        return text
+
+    def _decoded(
+        self,
+        model: PreTrainedModel,
+        input_ids: torch.Tensor,
+        stopping_criteria: StoppingCriteriaList,
+        request: GenerateRequest,
+    ) -> torch.Tensor:
+        """The completion, [1, tokens]."""
         engine = self._engine_for(model, request)
         self.sampling = replace(request.sampling, seed=self._seed_of(request.sampling))
         began = time.perf_counter()
@@ -126,10 +146,7 @@ class TreewiseGeneration:
             request.streamer.end()
         written = torch.tensor([self.last.tokens], dtype=input_ids.dtype, device=input_ids.device)
         self._warn_of_short_context(engine, request)
-        text = torch.cat([input_ids, written], dim=-1)
-        if generation_config.return_dict_in_generate:
-            return GenerateDecoderOnlyOutput(sequences=text)  # type: ignore[arg-type]
-        return text
+        return written
 
     def _seed_of(self, sampling: Sampling) -> int:
         if self.seed is not None:
@@ -156,7 +173,7 @@ class TreewiseGeneration:
                 f"the text ends at the model's context of {engine.pair.max_context_tokens} tokens, short of the "
                 f"max_new_tokens of {request.max_new_tokens} that were asked for",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

@@ -25,6 +25,7 @@ from treewise.data.errors import ParameterError, require
 from treewise.engine.eagle_forest import EagleForest
 from treewise.engine.eagle_tree import EagleCandidates, EagleDraft, Int64Array, as_array, best, like, token_of
 from treewise.policy.contain import ContainedPolicy
+from treewise.policy.controller_settings import LARGEST_POSITION, checked_temperature, is_number, is_whole
 from treewise.policy.forest import close_upward
 from treewise.policy.hook import DRAFT, Deployment, ForestView, Level, RequestInfo, RoundContext, TreePolicy
 from treewise.policy.learned import LearnedPolicy
@@ -48,6 +49,9 @@ class EagleSettings:
     time_limit_ms: float = 50.0  # of one policy call; three slower ones in a row suspend it for the request
 
     def __post_init__(self) -> None:
+        for name in ("num_nodes", "top_k", "depth", "vocab_size"):
+            require(is_whole(getattr(self, name)), name, "a whole number", getattr(self, name))
+        require(is_number(self.time_limit_ms), "time_limit_ms", "a number", self.time_limit_ms)
         require(1 <= self.num_nodes <= 1024, "num_nodes", "between 1 and 1024", self.num_nodes)
         require(1 <= self.top_k <= 64, "top_k", "between 1 and 64", self.top_k)
         require(0 <= self.depth < 64, "depth", "between 0 and 63", self.depth)
@@ -114,11 +118,18 @@ class EagleTrees:
 
         Args:
             prompt_tokens: length of the text at the first tree, the token that the tree hangs below included.
-            max_new_tokens: how many may follow it.
+            max_new_tokens: how many may follow it; more than int32 positions hold stands for that many.
             temperature: 0 is greedy.
+
+        Raises:
+            ParameterError: an argument out of its rule.
         """
-        require(prompt_tokens >= 1, "prompt_tokens", ">= 1", prompt_tokens)
-        require(max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
+        fits = is_whole(prompt_tokens) and 1 <= prompt_tokens < LARGEST_POSITION
+        require(fits, "prompt_tokens", "a whole number, >= 1 and below 2**31 - 1", prompt_tokens)
+        fits = is_whole(max_new_tokens) and max_new_tokens >= 1
+        require(fits, "max_new_tokens", "a whole number, >= 1", max_new_tokens)
+        max_new_tokens = min(int(max_new_tokens), LARGEST_POSITION - prompt_tokens)
+        temperature = checked_temperature(temperature)
         self.finish("error")
         self._progress = Progress(self._num_requests, prompt_tokens, max_new_tokens, temperature)
         self._num_requests += 1
@@ -171,7 +182,7 @@ class EagleTrees:
         self.counters.fallbacks += self.policy.round_fallback
         self.counters.suspensions += self.policy.round_suspended
         self._seen = 0
-        draft = candidates.draft(chosen, token_of(sample_token), sort_leaves=sort_leaves)
+        draft = candidates.draft(chosen, token_of("sample_token", sample_token), sort_leaves=sort_leaves)
         return like(draft, scores_list[0])
 
     def accept(self, path: Any, next_token: Any) -> None:
@@ -182,7 +193,7 @@ class EagleTrees:
             next_token: the token that the target says behind it; -1: the text is over.
 
         Raises:
-            ParameterError: no tree is under verification, or a path that is not in it.
+            ParameterError: no tree is under verification, a path that is not in it, or no token.
         """
         tree, context, progress = self._kept, self._context, self._progress
         if tree is None or context is None or progress is None:
@@ -190,11 +201,17 @@ class EagleTrees:
         kept = np.flatnonzero(tree.kept)
         places = as_array(path).reshape(-1)
         parent, token = tree.forest.column("parent"), tree.forest.column("token")
-        inside = len(places) > 0 and places[0] == 0 and bool(((places >= 0) & (places < len(kept))).all())
+        inside = (
+            len(places) > 0
+            and places.dtype.kind in "iu"
+            and places[0] == 0
+            and bool(((places >= 0) & (places < len(kept))).all())
+        )
         rows = kept[places] if inside else kept[:0]
         if not inside or (parent[rows[1:]] != rows[:-1]).any():
             raise ParameterError(f"path must be rows of the tree from the root down, got {places.tolist()}")
-        said = dict(zip(rows.tolist(), [*token[rows[1:]].tolist(), token_of(next_token)], strict=True))
+        end = token_of("next_token", next_token, lowest=-1)
+        said = dict(zip(rows.tolist(), [*token[rows[1:]].tolist(), end], strict=True))
         result = walk(tree, 1, lambda request, row: said.get(row, -1))
         if not self._failed:  # else the tree is not the one that the policy was shown
             self.policy.observe(build_outcome(tree, context, result))
@@ -214,7 +231,7 @@ class EagleTrees:
     def _show(self, candidates: EagleCandidates, sample_token: Any) -> None:
         """Ask the policy about every entry that it has not seen and that it still wants."""
         if self._seen == 0:
-            self._open(token_of(sample_token))
+            self._open(token_of("sample_token", sample_token))
         for entry in range(self._seen, len(candidates.ends)):
             if self._failed or not self._wants_more:
                 break

@@ -129,9 +129,12 @@ def as_array(value: Any) -> NDArray[Any]:
     return np.asarray(value)
 
 
-def token_of(value: Any) -> int:
-    """The first token id of an array, a tensor or a number."""
-    return int(as_array(value).reshape(-1)[0])
+def token_of(name: str, value: Any, lowest: int = 0) -> int:
+    """The first token id of an array, a tensor or a number. Raises `ParameterError` where there is none."""
+    found = as_array(value).reshape(-1)
+    if not found.size or found.dtype.kind not in "iu" or not lowest <= int(found[0]) < 2**31:
+        raise ParameterError(f"{name} must be a token id, at least {lowest}, got {value!r}")
+    return int(found[0])
 
 
 def like(draft: EagleDraft, given: Any) -> EagleDraft:

@@ -43,7 +43,8 @@ class TreewiseDraftModel:
     def __call__(self, input_ids: NDArray[np.intc], /, **kwargs: Any) -> NDArray[np.intc]:
         """Guesses behind `input_ids` [tokens], [guesses]; none where the lookup knows nothing.
 
-        Tokens that do not continue the last call's begin a new request. Raises `ParameterError` on keywords, which the
+        Tokens that do not continue the last call's begin a new request. A text of the settings' `max_text_tokens` or
+        more ends it: no guesses. Raises `ParameterError` on keywords, which the
         versions that were tried do not pass.
         """
         if kwargs:
@@ -51,8 +52,11 @@ class TreewiseDraftModel:
                 f"keywords must be none, as llama-cpp-python {', '.join(TRIED_VERSIONS)} calls it, got {sorted(kwargs)}"
             )
         text = np.asarray(input_ids)
-        if self._chain is not None and not self._chain.continues(text):
+        is_full = text.size >= self._chains.settings.max_text_tokens
+        if self._chain is not None and (is_full or not self._chain.continues(text)):
             self.reset()
+        if is_full:
+            return np.zeros(0, dtype=np.intc)
         if self._chain is None:
             self._chain = self._chains.start(text)
         return np.asarray(self._chains.propose(self._chain, text), dtype=np.intc)

@@ -19,6 +19,7 @@ from treewise.data.envelope import Envelope
 from treewise.data.errors import require
 from treewise.policy.chain import ChainPolicy, ChainSettings
 from treewise.policy.controller import Controller, ControllerCounters, ControllerSettings, ProposedTree
+from treewise.policy.controller_settings import is_number, is_whole
 from treewise.policy.hook import LOOKUP, TreePolicy
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.registry import parse_policy
@@ -34,12 +35,17 @@ class LookupChainSettings:
     policy: str = ""  # spec string; "": the plain rule, `max_tokens` of the lookup's best chain
     cost: str = ""  # profile file or built-in name; needed beside a policy
     max_tokens: int = 8  # longest chain
-    max_text_tokens: int = 1 << 20  # prompt and completion of one request
+    max_text_tokens: int = 1 << 20  # prompt and completion of one request; no guesses from there on
     time_limit_ms: float = 5.0  # of one policy call; three slower ones in a row leave the request to the plain rule
 
     def __post_init__(self) -> None:
-        require(1 <= self.max_tokens <= 64, "max_tokens", "between 1 and 64", self.max_tokens)
-        require(self.max_text_tokens >= 2, "max_text_tokens", "at least 2", self.max_text_tokens)
+        for name in ("policy", "cost"):
+            require(isinstance(getattr(self, name), str), name, "a str", getattr(self, name))
+        whole, longest = is_whole(self.max_tokens), is_whole(self.max_text_tokens)
+        require(whole and 1 <= self.max_tokens <= 64, "max_tokens", "between 1 and 64", self.max_tokens)
+        require(longest and self.max_text_tokens >= 2, "max_text_tokens", "at least 2", self.max_text_tokens)
+        limited = is_number(self.time_limit_ms) and self.time_limit_ms > 0.0
+        require(limited, "time_limit_ms", "a number above 0", self.time_limit_ms)
         require(not self.policy or bool(self.cost), "cost", "given beside a policy, which may read prices", self.cost)
 
 
@@ -96,19 +102,23 @@ class LookupChains:
 
     def start(self, text: ArrayLike) -> LookupChain:
         """A request whose text so far is `text` [tokens]; its index is built here, microseconds a token."""
-        kept = np.array(text, dtype=np.int32)
-        most = max(1, self.settings.max_text_tokens - len(kept))
-        return LookupChain(kept, self._controller.begin(kept, most))
+        shown = np.asarray(text)
+        most = max(1, self.settings.max_text_tokens - shown.size)
+        request = self._controller.begin(shown, most)  # refuses what int32 cannot hold
+        return LookupChain(np.array(shown, dtype=np.int32), request)
 
     def propose(self, chain: LookupChain, text: ArrayLike, most: int | None = None) -> list[int]:
         """The tokens that may follow `text` [tokens], at most `most` of them; none where the lookup knows nothing.
 
-        `text` is the chain's own text, or continues it, or is another one: then the request starts over.
+        `text` is the chain's own text, or continues it, or is another one: then the request starts over. A text of
+        `max_text_tokens` or more gets none, and the request stands where it stood.
         """
         limit = self.settings.max_tokens if most is None else min(most, self.settings.max_tokens)
         if limit < 1:
             return []
         shown = np.asarray(text)
+        if len(shown) >= self.settings.max_text_tokens:
+            return []
         if not np.array_equal(shown, chain.text):
             self._advance(chain, shown)
         if chain.tree is None:
@@ -136,7 +146,7 @@ class LookupChains:
         if tree is None or walked + 1 != len(said):
             self._restart(chain, text)
             return
-        chosen = np.full(tree.num_rows, said[-1], dtype=np.int64)
+        chosen = np.full(tree.num_rows, said[-1], dtype=text.dtype)
         chosen[: len(said)] = said
         self._controller.accept(chain.request, chosen)
         chain.text, chain.tree = np.array(text, dtype=np.int32), None

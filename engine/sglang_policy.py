@@ -29,7 +29,9 @@ from treewise.data.cost import CostProfile
 from treewise.data.errors import ParameterError, require
 from treewise.engine.tried_versions import warn_if_untried
 from treewise.policy.chain_controller import ChainController, ChainSignals
+from treewise.policy.chain_signals import UNLIMITED
 from treewise.policy.controller import ControllerCounters
+from treewise.policy.controller_settings import is_whole
 from treewise.policy.hook import TreePolicy
 from treewise.policy.progress import RecentShare
 
@@ -66,10 +68,14 @@ class SglangPolicy:
     ) -> None:
         slots = candidate_steps if isinstance(candidate_steps, Mapping) else {1: candidate_steps}
         for size, steps in slots.items():
-            fits = len(steps) > 0 and all(isinstance(step, int) and 0 <= step <= 64 for step in steps) and size >= 1
+            fits = isinstance(steps, Sequence) and len(steps) > 0 and is_whole(size) and size >= 1
+            fits = fits and all(is_whole(step) and 0 <= step <= 64 for step in steps)
             require(fits, "candidate_steps", "lists of steps between 0 and 64, by batch sizes of at least 1", slots)
         require(len(slots) > 0, "candidate_steps", "at least one list", slots)
-        require(context_tokens >= 1, "context_tokens", "at least 1", context_tokens)
+        fits = initial_steps is None or (is_whole(initial_steps) and 0 <= initial_steps <= 64)
+        require(fits, "initial_steps", "None or between 0 and 64", initial_steps)
+        fits = is_whole(context_tokens) and 1 <= context_tokens <= UNLIMITED
+        require(fits, "context_tokens", f"at least 1 and at most {UNLIMITED}", context_tokens)
         self._slots = {size: sorted(set(steps)) for size, steps in sorted(slots.items())}
         self._initial = self.candidate_steps[-1] if initial_steps is None else initial_steps
         self._context_tokens = context_tokens
@@ -100,8 +106,13 @@ class SglangPolicy:
         return [size for size in self._cuda_graph_bs if step in self._candidates(size)]
 
     def get_steps_for_batch(self, batch_size: int) -> int:
-        """Draft length of the next decode step of `batch_size` requests."""
-        size = max(1, int(batch_size))
+        """Draft length of the next decode step of `batch_size` requests; `initial_steps` where that is no number."""
+        try:
+            size = max(1, int(batch_size))
+        except (TypeError, ValueError, OverflowError) as error:
+            self._fail(error)
+            self.counters.fallbacks += 1
+            return self._snapped(self._initial, 1)
         steps = self._snapped(self._wanted(size), size)
         self._waiting.append((size, steps))
         return steps
@@ -112,14 +123,14 @@ class SglangPolicy:
         """Take what every request of a batch accepted. The steps change at the next `get_steps_for_batch`: None.
 
         Without `num_steps` the batch is the oldest of its size whose outcome is still to come; verification may be
-        told of a step late. `later` swallows what later versions tell.
+        told of a step late. `later` swallows what later versions tell. What cannot be read is counted as a failure.
         """
-        accepted = [int(count) for count in num_correct_drafts_per_req]
-        if not accepted:
-            return None
-        decided = self._decided(batch_size or len(accepted))
-        steps = decided if num_steps is None else int(num_steps)
         try:
+            accepted = [int(count) for count in num_correct_drafts_per_req]
+            if not accepted:
+                return None
+            decided = self._decided(batch_size or len(accepted))
+            steps = decided if num_steps is None else int(num_steps)
             self._take(np.asarray(accepted), max(steps, *accepted))
         except Exception as error:
             self._fail(error)
@@ -201,7 +212,10 @@ class TreewiseParams(SglangPolicy):
 
 
 def options_of(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The options in `TREEWISE_SGLANG`. Raises `ParameterError` where it is no JSON object with policy and cost."""
+    """The options in `TREEWISE_SGLANG`.
+
+    Raises `ParameterError` where it is no JSON object with policy and cost, and on values of other types.
+    """
     text = environment.get(OPTIONS_VARIABLE, "")
     try:
         found = json.loads(text)
@@ -211,18 +225,36 @@ def options_of(environment: Mapping[str, str]) -> dict[str, Any]:
         raise ParameterError(
             f"{OPTIONS_VARIABLE} must be a JSON object of policy, cost and perhaps context_tokens, got {text!r}"
         )
+    for name in ("policy", "cost"):
+        require(isinstance(found[name], str), f"{OPTIONS_VARIABLE} {name}", "a string", found[name])
+    length = found.get("context_tokens", 1)
+    require(is_whole(length) and length >= 1, f"{OPTIONS_VARIABLE} context_tokens", "a number, at least 1", length)
     return found
 
 
 def steps_of(cfg_path: str | None) -> dict[int, list[int]]:
-    """Candidate steps by batch size of SGLang's adaptive configuration, its default without a file."""
+    """Candidate steps by batch size of SGLang's adaptive configuration, its default without a file.
+
+    Raises `ParameterError`, naming the file, where it cannot be read or holds no lists of steps.
+    """
+    name = "SGLang's default adaptive configuration" if cfg_path is None else f"adaptive configuration {cfg_path}"
+    config: Any
     if cfg_path is None:
         module = importlib.import_module("sglang.srt.speculative.adaptive_spec_params")
         config = module.DEFAULT_ADAPTIVE_CONFIG
     else:
-        config = json.loads(Path(cfg_path).read_text(encoding="utf-8"))
-    slots = {int(key): list(entry["candidate_steps"]) for key, entry in config.items() if key.isdigit()}
-    require(bool(slots), "adaptive configuration", "candidate_steps by batch size", config)
+        try:
+            config = json.loads(Path(cfg_path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ParameterError(f"{name} must be a readable JSON file, got {type(error).__name__}: {error}") from error
+    slots: dict[int, list[int]] = {}
+    for key, entry in config.items() if isinstance(config, dict) else ():
+        if key.isdecimal():
+            steps = entry.get("candidate_steps") if isinstance(entry, dict) else None
+            if not isinstance(steps, list | tuple) or not steps:
+                raise ParameterError(f"{name} must be lists of candidate_steps by batch size, got {config!r}")
+            slots[int(key)] = list(steps)
+    require(bool(slots), name, "candidate_steps by batch size", config)
     return slots
 
 

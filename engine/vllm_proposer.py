@@ -143,6 +143,7 @@ class TreewiseProposer:
         count = len(sampled_token_ids)
         lengths = np.asarray(num_tokens_no_spec)
         lengths = np.repeat(lengths, count) if lengths.ndim == 0 else lengths
+        lengths = lengths if lengths.size else lengths.astype(np.int64)  # an empty list has no whole type
         if lengths.ndim != 1 or len(lengths) < count or not np.issubdtype(lengths.dtype, np.integer):
             raise ParameterError(f"num_tokens_no_spec must be whole numbers a row, {versions}, got {lengths!r}")
         texts = np.asarray(token_ids_cpu)

@@ -17,6 +17,7 @@ from treewise.data.errors import ParameterError, PolicyError, require
 from treewise.policy.chain import ChainPolicy
 from treewise.policy.chain_calibration import FLOOR, DepthCalibration, tried_and_true
 from treewise.policy.chain_signals import ChainSignals, base_chance
+from treewise.policy.controller_settings import is_whole
 from treewise.policy.counters import ControllerCounters
 from treewise.policy.frontier import FrontierPolicy
 from treewise.policy.hook import DRAFT, Deployment, TreePolicy
@@ -84,7 +85,7 @@ class ChainController:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         require(isinstance(cost, CostProfile), "cost", "a CostProfile", cost)
-        require(isinstance(max_depth, int) and 1 <= max_depth <= 64, "max_depth", "between 1 and 64", max_depth)
+        require(is_whole(max_depth) and 1 <= max_depth <= 64, "max_depth", "between 1 and 64", max_depth)
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self.spec = policy if isinstance(policy, str) else str(getattr(policy, "spec", type(policy).__name__))
         self.cost = cost
@@ -139,7 +140,7 @@ class ChainController:
         by `depth`. Raises `ParameterError` on lengths outside 0 .. `depth`; nothing is taken then.
         """
         require(
-            isinstance(depth, int | np.integer) and 0 <= depth <= self.max_depth,
+            is_whole(depth) and 0 <= depth <= self.max_depth,
             "depth",
             f"between 0 and {self.max_depth}",
             depth,

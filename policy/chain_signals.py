@@ -37,6 +37,13 @@ class ChainSignals:
     temperature: Float32Array  # [requests]
 
     def __post_init__(self) -> None:
+        for item in fields(self):
+            values = getattr(self, item.name)
+            kinds = "iu" if item.name in _WHOLE else "iuf"
+            if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds or values.ndim != 1:
+                rule = f"an array of {'whole ' if kinds == 'iu' else ''}numbers (`ChainSignals.of` takes lists)"
+                raise ParameterError(f"{item.name} must be {rule}, got {values!r}")
+            require(not np.isinf(values).any(), item.name, "finite, NaN where unknown", values.tolist())
         count = len(self.context_tokens)
         require(count >= 1, "context_tokens", "one number per request, at least one", self.context_tokens)
         for item in fields(self):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,16 @@ from treewise.data.suffix import SuffixIndex
 from treewise.policy.contain import ContainedPolicy
 from treewise.policy.controller_draft import CalledDraft, DraftVocabulary
 from treewise.policy.controller_request import OpenRequest
+from treewise.policy.controller_settings import (
+    LARGEST_POSITION,
+    ControllerSettings,
+    check_text,
+    checked_settings,
+    checked_temperature,
+    checked_tokens,
+    is_number,
+    is_whole,
+)
 from treewise.policy.controller_tree import AcceptedStep, Draft, DraftCall, ProposedTree
 from treewise.policy.counters import ControllerCounters
 from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
@@ -57,19 +66,6 @@ __all__ = [
 ]
 
 REASONS = ("eos", "length", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """What a controller may grow, and how the loop runs its passes."""
-
-    envelope: Envelope | None = None  # None: a learned policy's own, else the default
-    prior_table: PriorTable | None = None  # None: likewise
-    row_buckets: tuple[int, ...] = ()  # verify passes are padded up to these rows; empty: no padding
-    time_limit_ms: float = 50.0  # of one policy call; three slower ones in a row suspend it for the request
-    corpus_tokens: tuple[int, ...] = ()  # a frozen text that the lookup knows beside the request's own
-    eos_token_ids: tuple[int, ...] = ()  # tokens that end a request
-    draft_token_ids: tuple[int, ...] | None = None  # token id of each column of the draft's head; None: its number
 
 
 class Controller:
@@ -106,9 +102,10 @@ class Controller:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         require(isinstance(cost, CostProfile), "cost", "a CostProfile", cost)
-        require(_is_whole(vocab_size) and vocab_size >= 1, "vocab_size", ">= 1", vocab_size)
-        require(_is_whole(sources) and 0 <= sources <= LOOKUP | DRAFT, "sources", "bits of LOOKUP and DRAFT", sources)
-        self.settings = settings = ControllerSettings() if settings is None else settings
+        require(is_whole(vocab_size) and vocab_size >= 1, "vocab_size", ">= 1", vocab_size)
+        require(vocab_size <= LARGEST_POSITION, "vocab_size", "below 2**31, as int32 holds token ids", vocab_size)
+        require(is_whole(sources) and 0 <= sources <= LOOKUP | DRAFT, "sources", "bits of LOOKUP and DRAFT", sources)
+        self.settings = settings = checked_settings(settings or ControllerSettings(), vocab_size)
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self.spec = policy if isinstance(policy, str) else str(getattr(policy, "spec", type(policy).__name__))
         self._fallback: TreePolicy = TopNPolicy(TopNSettings(nodes=8, depth=2)) if fallback is None else fallback
@@ -125,10 +122,8 @@ class Controller:
             prior_table=prior_table or PriorTable(),
             sources=sources,
             vocab_size=vocab_size,
-            row_buckets=tuple(settings.row_buckets),
+            row_buckets=settings.row_buckets,
         )
-        self._check_tokens("corpus_tokens", settings.corpus_tokens)
-        self._check_tokens("eos_token_ids", settings.eos_token_ids)
         self._vocabulary = DraftVocabulary(vocab_size, settings.draft_token_ids) if sources & DRAFT else None
         self._corpus = SuffixIndex(settings.corpus_tokens) if sources & LOOKUP else None
         self._contain().bind(self.deployment)
@@ -156,18 +151,21 @@ class Controller:
 
         The draft's cache, if it keeps one, holds all of the prompt but the last token when the first tree is proposed.
         `prompt_id`, `task` and `seed` go into the trace, where a prompt and seed count once; an empty `prompt_id`
-        becomes `request-ID`. Above temperature 0 the loop draws the tokens, policies only see the number. Raises
+        becomes `request-ID`. Above temperature 0 the loop draws the tokens, policies only see the number. A
+        `max_new_tokens` beyond what int32 positions hold (2**31 - 1 - prompt tokens) stands for that many. Raises
         `PromptError` on an empty prompt, `ParameterError` on other bad arguments.
         """
         prompt = np.asarray(prompt_tokens)
         if prompt.size == 0:
             raise PromptError("prompt_tokens must be at least one token, got none")
-        self._check_tokens("prompt_tokens", prompt)
-        require(_is_whole(max_new_tokens) and max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
-        finite = isinstance(temperature, int | float | np.number) and 0.0 <= float(temperature) < float("inf")
-        require(finite, "temperature", "finite and >= 0", temperature)
-        require(_is_whole(seed) and 0 <= seed < 2**63, "seed", "a whole number between 0 and 2**63 - 1", seed)
-        request, warmth = self._num_requests, float(np.float32(temperature))  # as a trace keeps it
+        checked_tokens("prompt_tokens", prompt, self.deployment.vocab_size)
+        require(is_whole(max_new_tokens) and max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
+        most = min(int(max_new_tokens), LARGEST_POSITION - prompt.size)
+        warmth = checked_temperature(temperature)
+        check_text("prompt_id", prompt_id)
+        check_text("task", task)
+        require(is_whole(seed) and 0 <= seed < 2**63, "seed", "a whole number between 0 and 2**63 - 1", seed)
+        request = self._num_requests
         text = [int(token) for token in prompt]
         index = None
         if self._corpus is not None:
@@ -178,7 +176,7 @@ class Controller:
         if self._vocabulary is not None:
             draft = CalledDraft(self._vocabulary, deployment.envelope.draft_width, request, self._clock)
         state = OpenRequest(
-            progress=Progress(request, len(text), int(max_new_tokens), warmth),
+            progress=Progress(request, len(text), most, warmth),
             text=text,
             index=index,
             policy=self._contain(),
@@ -186,11 +184,11 @@ class Controller:
             draft=draft,
             recorder=self._recorder_of(prompt_id or f"request-{request}", task, len(text), warmth, seed),
             deployment=deployment,
-            eos_token_ids=self.settings.eos_token_ids,
+            eos_token_ids=tuple(self.settings.eos_token_ids),
         )
         self._num_requests += 1
         self._requests[request] = state
-        state.policy.begin(RequestInfo(request, len(text), int(max_new_tokens), warmth))
+        state.policy.begin(RequestInfo(request, len(text), most, warmth))
         self.counters.requests += 1
         self._count_failures(state)
         return request
@@ -222,12 +220,13 @@ class Controller:
                 are not read; -1 below an accepted node says that the text is over there.
             target_entropy: [rows] bits of the target's distribution at every row, for policies that look at it.
             target_margin: [rows] p1 - p2 of the same.
-            verify_ms: what the verify pass took, for the trace.
+            verify_ms: what the verify pass took, for the trace; NaN: unknown.
 
-        Raises `ParameterError` on another shape or a token outside the vocabulary; the request then stands where it
-        stood and may accept again.
+        Raises `ParameterError` on another shape or type, or a token outside the vocabulary; the request then stands
+        where it stood and may accept again.
         """
         state = self._state(request)
+        require(is_number(verify_ms), "verify_ms", "a number of milliseconds", verify_ms)
         step = state.accept(chosen, target_entropy, target_margin, verify_ms)
         self.counters.add_round(step.record, step.unhealthy_rows, step.expected)
         self._count_failures(state)
@@ -283,12 +282,12 @@ class Controller:
     @property
     def corpus_hash(self) -> str | None:
         """SHA-256, in hex, of the corpus tokens as little-endian int32; None without a corpus."""
-        if not self.settings.corpus_tokens:
+        if not len(self.settings.corpus_tokens):
             return None
         return hashlib.sha256(np.asarray(self.settings.corpus_tokens, dtype="<i4").tobytes()).hexdigest()
 
     def _state(self, request: int) -> OpenRequest:
-        state = self._requests.get(request)
+        state = self._requests.get(request) if is_whole(request) else None
         if state is None:
             raise ParameterError(f"request must be one that began and did not finish, got {request!r}")
         return state
@@ -319,17 +318,3 @@ class Controller:
         from treewise.policy.record import LiveRecorder
 
         return LiveRecorder(prompt_id, task, prompt_tokens, temperature, seed)
-
-    def _check_tokens(self, name: str, tokens: Sequence[int] | NDArray[Any]) -> None:
-        ids = np.asarray(tokens)
-        if not ids.size:
-            return
-        size = self.deployment.vocab_size
-        given = f"{ids.dtype} of shape {list(ids.shape)}"
-        require(ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer), name, "whole numbers, [tokens]", given)
-        strays = ids[(ids < 0) | (ids >= size)]
-        require(not strays.size, name, f"token ids between 0 and {size - 1}", strays[:3].tolist())
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from treewise.data.errors import ParameterError, require
 from treewise.policy.controller_tree import Draft, DraftCall
@@ -17,15 +17,26 @@ from treewise.policy.hook import BoolArray, DraftGuesses, Int32Array, Nodes
 
 CERTAIN = 1.001  # rounding stays below it: of 1, and of one probability over another
 _SMALLEST = np.float32(1e-30)
+# Of `DraftGuesses`: the dtype kinds of numpy that each may have.
+_ARRAYS = {
+    "tokens": "iu",
+    "probs": "iuf",
+    "entropy": "iuf",
+    "margin": "iuf",
+    "extra_probs": "iuf",
+    "extra_ranks": "iuf",
+}
 
 
 class DraftVocabulary:
     """Which token each column of the draft's head speaks for."""
 
-    def __init__(self, vocab_size: int, token_ids: Sequence[int] | None = None) -> None:
-        ids = np.arange(vocab_size) if token_ids is None else np.asarray(token_ids, dtype=np.int64)
+    def __init__(self, vocab_size: int, token_ids: ArrayLike | None = None) -> None:
+        ids = np.arange(vocab_size) if token_ids is None else np.asarray(token_ids)
+        require(ids.size > 0, "draft_token_ids", "at least one token id", token_ids)
+        given = f"{ids.dtype} of shape {list(ids.shape)}"
+        require(ids.ndim == 1 and ids.dtype.kind in "iu", "draft_token_ids", "whole numbers, [columns]", given)
         strays = ids[(ids < 0) | (ids >= vocab_size)]
-        require(len(ids) > 0, "draft_token_ids", "at least one token id", token_ids)
         require(not strays.size, "draft_token_ids", f"between 0 and {vocab_size - 1}", strays[:3].tolist())
         require(len(np.unique(ids)) == len(ids), "draft_token_ids", "distinct", token_ids)
         self.vocab_size = vocab_size
@@ -205,9 +216,16 @@ def _highest(probs: NDArray[np.float32], count: int) -> NDArray[np.intp]:
 def checked_guesses(guesses: DraftGuesses, call: DraftCall, vocab_size: int) -> DraftGuesses:
     """`guesses`, if they answer `call`: the call's shapes, token ids of the vocabulary, probabilities in falling order.
 
-    Raises `ParameterError` where they do not. Columns of token -1 stand behind the others; their numbers are not read.
+    Raises `ParameterError` where they do not, or name one token twice below a row. Columns of token -1 stand behind the
+    others; their numbers are not read.
     """
-    shape = np.shape(guesses.tokens)
+    for name, kinds in _ARRAYS.items():
+        value = getattr(guesses, name)
+        if not isinstance(value, np.ndarray) or (value.size and value.dtype.kind not in kinds):
+            rule = "an array of whole numbers" if kinds == "iu" else "an array of numbers"
+            got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+            raise ParameterError(f"draft guesses' {name} must be {rule}, got {got}")
+    shape = guesses.tokens.shape
     fits = len(shape) == 2 and shape[0] in (call.num_rows, call.num_rows - call.catch_up)
     fits = fits and np.shape(guesses.probs) == shape
     fits = fits and np.shape(guesses.entropy) == np.shape(guesses.margin) == shape[:1]
@@ -231,6 +249,10 @@ def checked_guesses(guesses: DraftGuesses, call: DraftCall, vocab_size: int) -> 
     strays = guesses.tokens[(guesses.tokens < -1) | (guesses.tokens >= vocab_size)]
     if strays.size:
         raise ParameterError(f"draft tokens must be between 0 and {vocab_size - 1}, or -1, got {int(strays[0])}")
+    ordered = np.sort(guesses.tokens, axis=1)
+    twice = ordered[:, 1:][(ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)]
+    if twice.size:
+        raise ParameterError(f"draft tokens must be distinct below one row, got {int(twice[0])} twice")
     probs = np.where(guesses.tokens >= 0, guesses.probs, np.float32(0.0))
     _check_range("probs", probs)
     extra_probs = np.asarray(guesses.extra_probs)

@@ -95,9 +95,9 @@ class OpenRequest:
         if waiting is None:
             raise ParameterError(f"accept must follow propose, got request {progress.request_id} without a tree")
         tree, proposed = waiting.tree, waiting.proposed
-        tokens = per_row("chosen", chosen, proposed, np.integer)
-        entropies = per_row("target_entropy", target_entropy, proposed, np.number)
-        margins = per_row("target_margin", target_margin, proposed, np.number)
+        tokens = per_row("chosen", chosen, proposed, "iu")
+        entropies = per_row("target_entropy", target_entropy, proposed, "iuf")
+        margins = per_row("target_margin", target_margin, proposed, "iuf")
         spent_ms = float(verify_ms)
         place_of = {row: place for place, row in enumerate(np.flatnonzero(tree.kept).tolist())}
         result = walk(tree, 1, lambda _, row: self._said(int(tokens[place_of[row]]), place_of[row], proposed))
@@ -182,17 +182,22 @@ class OpenRequest:
         return tree.forest.column("prior").copy()
 
 
-def per_row(name: str, values: ArrayLike | None, proposed: ProposedTree, kind: type[Any]) -> NDArray[Any]:
-    """`values` as an array, [rows] or [padded rows]; NaN for None. Raises `ParameterError` on another shape or type."""
-    if values is None:
+def per_row(name: str, values: ArrayLike | None, proposed: ProposedTree, kinds: str) -> NDArray[Any]:
+    """`values` as an array, [rows] or [padded rows], of a numpy dtype kind among `kinds`; NaN for None.
+
+    Raises `ParameterError` on another shape or type.
+    """
+    if values is None and "f" in kinds:
         return np.full(proposed.num_rows, NAN)
     try:
         array = np.asarray(values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ParameterError(f"{name} must be one number per row of the tree: {error}") from error
     shapes = [(proposed.num_rows,), (proposed.padded_rows,)]
     if array.shape not in shapes:
         rule = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
         raise ParameterError(f"{name} must be of shape {rule}, one number per row of the tree, got {list(array.shape)}")
-    require(np.issubdtype(array.dtype, kind), name, f"of a {kind.__name__} type", str(array.dtype))
+    require(
+        array.dtype.kind in kinds, name, f"of {'a number' if 'f' in kinds else 'an integer'} type", str(array.dtype)
+    )
     return array

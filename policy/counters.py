@@ -41,7 +41,7 @@ class CalibrationSums:
         self.matched += np.bincount(bins, weights=np.asarray(match, dtype=np.float64), minlength=BINS).astype(np.int64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ControllerCounters:
     """Running totals over every request; they only grow."""
 

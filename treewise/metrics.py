@@ -11,6 +11,7 @@ the process, for example with `prometheus_client.start_http_server(9400)`; `docs
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ _CALIBRATION = {
 class Metrics:
     """The metrics of one loop, registered on construction. Thread-safe as far as `prometheus_client` is.
 
-    `labels` are constant and stand on every metric. Raises `MissingExtraError` without the extra.
+    `labels` are constant and stand on every metric. Raises `MissingExtraError` without the extra, `ParameterError` on
+    names that are no metric's or label's, and where the registry holds metrics of that prefix already.
     """
 
     def __init__(
@@ -63,32 +65,42 @@ class Metrics:
             raise MissingExtraError("prometheus-client", "metrics") from error
         home = prometheus.REGISTRY if registry is None else registry
         constant = dict(labels or {})
-        if "bin" in constant:
-            raise ParameterError("labels must be without 'bin', which calibration uses, got one")
+        for name, user in (("bin", "calibration uses"), ("le", "the histograms use")):
+            if name in constant:
+                raise ParameterError(f"labels must be without {name!r}, which {user}, got one")
         names, values = list(constant), list(constant.values())
 
         def bound(metric: Any, *more: str) -> Any:
             return metric.labels(*values, *more) if names or more else metric
 
-        self._lengths = bound(
-            prometheus.Histogram(
-                f"{prefix}_accepted_length", "Accepted guesses per round.", names, registry=home, buckets=LENGTH_BUCKETS
+        try:
+            self._lengths = bound(
+                prometheus.Histogram(
+                    f"{prefix}_accepted_length",
+                    "Accepted guesses per round.",
+                    names,
+                    registry=home,
+                    buckets=LENGTH_BUCKETS,
+                )
             )
-        )
-        self._nodes = bound(
-            prometheus.Histogram(
-                f"{prefix}_round_nodes", "Verified guesses per round.", names, registry=home, buckets=NODE_BUCKETS
+            self._nodes = bound(
+                prometheus.Histogram(
+                    f"{prefix}_round_nodes", "Verified guesses per round.", names, registry=home, buckets=NODE_BUCKETS
+                )
             )
-        )
-        self._counters = {
-            name: bound(prometheus.Counter(f"{prefix}_{name}", words, names, registry=home))
-            for name, words in _COUNTERS.items()
-        }
-        self._calibration: dict[str, list[Any]] = {}
-        for name, words in _CALIBRATION.items():
-            metric = prometheus.Counter(f"{prefix}_calibration_{name}", words, [*names, "bin"], registry=home)
-            self._calibration[name] = [bound(metric, f"{place / BINS:.1f}") for place in range(BINS)]
-        self._seen: dict[int, tuple[ControllerCounters, dict[str, Any]]] = {}  # id -> counters as last read
+            self._counters = {
+                name: bound(prometheus.Counter(f"{prefix}_{name}", words, names, registry=home))
+                for name, words in _COUNTERS.items()
+            }
+            self._calibration: dict[str, list[Any]] = {}
+            for name, words in _CALIBRATION.items():
+                metric = prometheus.Counter(f"{prefix}_calibration_{name}", words, [*names, "bin"], registry=home)
+                self._calibration[name] = [bound(metric, f"{place / BINS:.1f}") for place in range(BINS)]
+        except ValueError as error:
+            given = f"{error} (prefix {prefix!r}, labels {names})"
+            raise ParameterError(f"prefix and labels must name metrics new to the registry, got {given}") from error
+        # id -> counters as last read; those of a controller that is gone go with it
+        self._seen: dict[int, tuple[weakref.ref[ControllerCounters], dict[str, Any]]] = {}
         self._engine = ControllerCounters()  # of the rounds that `record` was given
 
     def step(self, tree: ProposedTree, step: AcceptedStep) -> None:
@@ -103,13 +115,17 @@ class Metrics:
     def update(self, counters: ControllerCounters) -> None:
         """Add what `counters` grew by since they were last given; several controllers may share these metrics."""
         now = counters.to_json()
-        _, before = self._seen.get(id(counters), (counters, ControllerCounters().to_json()))
+        key = id(counters)
+        before = self._seen[key][1] if key in self._seen else ControllerCounters().to_json()
         for name, metric in self._counters.items():
             metric.inc(max(0, now[name] - before[name]))
         for name, metrics in self._calibration.items():
             for metric, value, old in zip(metrics, now["calibration"][name], before["calibration"][name], strict=True):
                 metric.inc(max(0, value - old))
-        self._seen[id(counters)] = (counters, now)
+        if key in self._seen:
+            self._seen[key] = (self._seen[key][0], now)
+        else:
+            self._seen[key] = (weakref.ref(counters, lambda _: self._seen.pop(key, None)), now)
 
     def record(self, record: RoundRecord) -> None:
         """One round of our own engine, histograms and counters; its predicted match probabilities are the priors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -483,3 +484,12 @@ def test_arrays_of_numpy_integers_make_prompts() -> None:
     found = tiny_model().generate(ids, max_new_tokens=6, do_sample=False, custom_generate=generation())
     assert found.dtype == torch.int64
     assert found[0, : len(PROMPT)].tolist() == PROMPT
+
+
+def test_threads_that_share_one_object_wait_for_each_other() -> None:
+    made, model = generation(), tiny_model()
+    prompts = [[5, 2, 9, number] for number in range(4)]
+    expected = [run(None, prompt, model).tolist() for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda prompt: run(made, prompt, model).tolist(), prompts * 2))
+    assert found == expected * 2

@@ -391,3 +391,34 @@ def test_arrays_need_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
     )
     assert done.stdout.strip() == "[[5, 7, 8]]", done.stderr
+
+
+@pytest.mark.parametrize("token", [None, [], 1.5, -2])
+def test_what_is_no_token_is_named(token: Any) -> None:
+    made, lists = trees_of("topn:12x4"), record(0)
+    with pytest.raises(ParameterError, match="sample_token must be a token id"):
+        made.prune(lists.scores, lists.tokens, lists.parents, token)
+    made.prune(*lists.arguments)
+    with pytest.raises(ParameterError, match="next_token must be a token id, at least -1"):
+        made.accept([0], token)
+    made.accept([0], -1)
+    assert made.counters.accepted_rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2.5, 10), "prompt_tokens must be a whole number"),
+        ((3, "x"), "max_new_tokens must be a whole number"),
+        ((3, 10, -1.0), "temperature must be finite and >= 0"),
+        ((3, 10, float("nan")), "temperature must be finite and >= 0"),
+    ],
+)
+def test_requests_are_checked(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        trees_of("topn:12x4").begin(*arguments)
+
+
+def test_sizes_are_whole() -> None:
+    with pytest.raises(ParameterError, match=r"num_nodes must be a whole number, got 1\.5"):
+        EagleSettings(num_nodes=1.5)  # type: ignore[arg-type]

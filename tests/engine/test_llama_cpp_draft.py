@@ -76,3 +76,13 @@ def test_conforms_to_the_installed_package() -> None:
     theirs = module.LlamaPromptLookupDecoding(num_pred_tokens=4)(np.asarray(TEXT[:40], dtype=np.intc))
     ours = TreewiseDraftModel(VOCAB)(np.asarray(TEXT[:40], dtype=np.intc))
     assert ours.dtype == theirs.dtype and ours.ndim == theirs.ndim
+
+
+def test_a_text_beyond_the_limit_gets_no_guesses() -> None:
+    draft = TreewiseDraftModel(VOCAB, LookupChainSettings(max_text_tokens=10))
+    text = np.asarray([1, 2, 3, 4] * 5, dtype=np.intc)
+    found = [draft(text[:length]).tolist() for length in range(6, 16)]
+    assert found[2] and not any(found[4:])
+    assert draft(text).tolist() == []
+    assert draft.counters.finished == draft.counters.requests > 0
+    assert draft(text[:6]).tolist() == [3, 4]

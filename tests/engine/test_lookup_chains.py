@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +119,23 @@ def test_adapters_do_without_torch_and_without_their_engines(tmp_path: Path) -> 
     loaded = set(in_fresh_interpreter(code, tmp_path).split())
     assert set(names) <= loaded
     assert not loaded & {"torch", "transformers", "lightgbm", "onnxruntime", "sglang", "vllm", "llama_cpp"}
+
+
+def test_a_full_text_gets_no_guesses_and_no_error() -> None:
+    chains = LookupChains(VOCAB, LookupChainSettings(max_text_tokens=10))
+    chain = chains.start(REPEAT[:12])
+    assert chains.propose(chain, REPEAT[:12]) == chains.propose(chain, REPEAT[:13]) == []
+    assert chains.propose(chain, REPEAT[:7])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"time_limit_ms": "a"}, "time_limit_ms must be a number above 0, got 'a'"),
+        ({"policy": 5}, "policy must be a str, got 5"),
+        ({"max_tokens": 2.5}, "max_tokens must be between 1 and 64, got 2.5"),
+    ],
+)
+def test_settings_of_other_types(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        LookupChainSettings(**settings)

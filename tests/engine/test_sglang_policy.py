@@ -298,3 +298,50 @@ def test_conforms_to_the_installed_sglang() -> None:
         controller.on_verify_complete([0, 0], 2)
     assert applied[-1] == 1  # nothing is ever accepted: the fewest steps
     assert adapter.counters.rounds == 120
+
+
+@pytest.mark.parametrize(
+    ("counts", "more"), [(None, {}), ([None], {}), ([float("nan")], {}), ([1], {"num_steps": "x"})]
+)
+def test_outcomes_that_cannot_be_read_are_counted(counts: Any, more: dict[str, Any]) -> None:
+    adapter = policy()
+    adapter.get_steps_for_batch(1)
+    with pytest.warns(RuntimeWarning, match="the policy failed"):
+        assert adapter.on_verify_complete(counts, **more) is None
+    assert adapter.counters.failures == 1
+
+
+def test_a_batch_of_no_size_drafts_sglangs_own_steps() -> None:
+    adapter = policy(initial_steps=3)
+    with pytest.warns(RuntimeWarning, match="the policy failed"):
+        assert adapter.get_steps_for_batch(None) == 3  # type: ignore[arg-type]
+    assert (adapter.counters.fallbacks, adapter.counters.failures) == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"1": {}}', '{"1": 5}', '{"1": {"candidate_steps": 3}}', None])
+def test_a_broken_configuration_is_named(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ParameterError, match=r"adaptive configuration .*steps\.json must be"):
+        sglang_policy.steps_of(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": 5}, "TREEWISE_SGLANG policy must be a string, got 5"),
+        ({"cost": None}, "TREEWISE_SGLANG cost must be a string"),
+        ({"context_tokens": "x"}, "TREEWISE_SGLANG context_tokens must be a number"),
+    ],
+)
+def test_option_values_of_other_types(changes: dict[str, Any], message: str) -> None:
+    text = json.dumps({"policy": "chain", "cost": "c", **changes})
+    with pytest.raises(ParameterError, match=message):
+        sglang_policy.options_of({OPTIONS_VARIABLE: text})
+
+
+@pytest.mark.parametrize("steps", ["3", -1, 2.5, True])
+def test_initial_steps_are_checked(steps: Any) -> None:
+    with pytest.raises(ParameterError, match="initial_steps must be None or between 0 and 64"):
+        policy(initial_steps=steps)

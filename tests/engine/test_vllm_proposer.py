@@ -229,3 +229,23 @@ def test_conforms_to_the_installed_vllm() -> None:
     config = vllm_config()
     config.speculative_config.model = "treewise.engine.vllm_proposer.TreewiseProposer"
     assert isinstance(module.create_custom_proposer(config), TreewiseProposer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"time_limit_ms": "a"}, "time_limit_ms must be a number"), ({"policy": 5}, "policy must")]
+)
+def test_option_values_of_other_types(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        TreewiseProposer(vllm_config(options=options))
+
+
+def test_an_empty_batch_has_no_guesses() -> None:
+    assert TreewiseProposer(vllm_config()).propose([], [], np.zeros((0, 8), dtype=np.int32)) == []
+
+
+def test_ids_beyond_int32_do_not_wrap() -> None:
+    proposer = TreewiseProposer(vllm_config())
+    rows = np.tile(np.arange(4, dtype=np.int64), (2, 4))
+    rows[0] += 2**32
+    assert proposer.propose([[3], [3]], [12, 12], rows) == [[], [0, 1, 2, 3]]
+    assert proposer.num_refused == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -286,3 +287,13 @@ def test_bad_observations_change_nothing(accepted: list[Any], depth: int, messag
 def test_bad_arguments_are_named(call: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         call()
+
+
+def test_signals_are_arrays_and_finite() -> None:
+    good = ChainSignals.of([10, 20])
+    with pytest.raises(ParameterError, match="temperature must be an array of numbers"):
+        replace(good, temperature=[0.0, 0.0])  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="accepted_recent must be finite, NaN where unknown"):
+        ChainSignals.of([10], accepted_recent=np.inf)
+    with pytest.raises(ParameterError, match="max_depth must be between 1 and 64, got True"):
+        ChainController("frontier", cost=FLAT, max_depth=True)

@@ -335,7 +335,7 @@ def test_the_loop_may_end_the_text_below_an_accepted_node() -> None:
 BAD_CHOSEN: list[tuple[Any, str]] = [
     ([1], r"chosen must be of shape \[\d+\], one number per row of the tree, got \[1\]"),
     (np.zeros((2, 2), dtype=np.int64), r"chosen must be of shape .* got \[2, 2\]"),
-    ("float", "chosen must be of a integer type, got 'float64'"),
+    ("float", "chosen must be of an integer type, got 'float64'"),
     ("root", f"chosen must be a token id between 0 and {VOCAB - 1} below the root, got -1"),
     ("high", f"chosen must be a token id between 0 and {VOCAB - 1} below the root, got {VOCAB}"),
     ([[1, 2], [3]], "chosen must be one number per row of the tree"),

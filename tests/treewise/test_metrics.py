@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
@@ -164,3 +165,23 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     wanted = ("accepted_length_bucket", "round_nodes_bucket", "policy_seconds_total", "fallbacks_total")
     assert {f"treewise_{name}" for name in (*wanted, "suspensions_total", "calibration_predicted_total")} <= asked
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_controllers_that_are_gone_are_forgotten() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    for _ in range(20):
+        metrics.update(ControllerCounters(rounds=2))
+    gc.collect()
+    assert values(registry)["treewise_rounds_total"] == 40
+    assert not metrics._seen
+
+
+def test_names_that_clash_are_told() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    with pytest.raises(ParameterError, match="prefix and labels must name metrics new to the registry, got Duplicated"):
+        Metrics(registry)
+    Metrics(registry, prefix="other")
+    with pytest.raises(ParameterError, match="labels must be without 'le', which the histograms use"):
+        Metrics(CollectorRegistry(), {"le": "1"})
