@@ -7,11 +7,12 @@ import torch
 
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.noise import gumbel
-from treewise.engine.sampling import Sampling, entropy_and_margin, warp
+from treewise.engine.sampling import Sampling, entropy_bits, warp
 from treewise.policy.draft_ranking import BOTH, COUPLED, LISTED, PLAIN
 from treewise.policy.hook import MAX_GAP, BoolArray, DraftGuesses, Drawn, Float32Array, Int32Array
 
 _CACHED_POSITIONS = 256
+_SMALLEST = -200.0  # of a score below the best
 
 
 class DraftHead:
@@ -55,10 +56,10 @@ class DraftHead:
         logits = self.draft.head(hidden).to(torch.float32)
         if self._strays is not None:
             logits[:, self._strays] = -torch.inf
-        entropy, margin = entropy_and_margin(logits)
-        healthy = torch.isfinite(entropy)
         width = min(self.width, logits.shape[-1])
         by_prob = _Ranked(logits, width)
+        entropy, margin = by_prob.entropy_and_margin()
+        healthy = torch.isfinite(entropy)
         by_draw = None
         columns = by_prob.listed[:, :width]
         absent = ~healthy[:, None].expand_as(columns)
@@ -140,7 +141,17 @@ class _Ranked:
         best = torch.topk(scores, min(max(width, LISTED), scores.shape[-1]), dim=-1)
         self.listed = best.indices
         self._best = best.values[:, 0]
-        self._total = (scores - best.values[:, :1]).exp_().sum(-1)
+        self._second = best.values[:, 1] if scores.shape[-1] > 1 else torch.full_like(self._best, -torch.inf)
+        # exp(-200) is 0 in float32: tokens of minus infinity count as 0 x -200, not as NaN
+        self._shifted = (scores - best.values[:, :1]).clamp_(min=_SMALLEST)
+        self._weights = self._shifted.exp()
+        self._total = self._weights.sum(-1)
+
+    def entropy_and_margin(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `treewise.engine.sampling.entropy_and_margin`, bit for bit, from what ranking computed; once."""
+        entropy = entropy_bits(self._shifted, self._weights, self._total)
+        second = (self._second - self._best).clamp_(min=_SMALLEST).exp()
+        return entropy, (1.0 - second) / self._total
 
     def prob(self, nodes: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """Softmax of the scores at `columns` below `nodes`, two of shapes that broadcast."""

@@ -86,8 +86,16 @@ def entropy_and_margin(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     shifted = (wide - top).clamp_(min=-200.0)
     weights = shifted.exp()
     total = weights.sum(dim=-1)
-    entropy = (total.log() - shifted.mul_(weights).sum(dim=-1) / total) / LOG_2
+    entropy = entropy_bits(shifted, weights, total)
     if weights.shape[-1] == 1:
         return entropy, torch.ones_like(entropy)
     runner_up = weights.scatter_(-1, place, 0.0).amax(dim=-1)  # the best one's weight is 1
     return entropy, (1.0 - runner_up) / total
+
+
+def entropy_bits(shifted: torch.Tensor, weights: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Entropy [rows] of the softmax of scores [rows, n] in bits; `shifted`, the scores minus their best, is used up.
+
+    `weights` [rows, n] are the exponentials of `shifted` and `total` [rows] their sums.
+    """
+    return (total.log() - shifted.mul_(weights).sum(dim=-1) / total) / LOG_2

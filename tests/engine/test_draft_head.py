@@ -10,7 +10,7 @@ from tests.engine.tiny import VOCAB, tiny_pair
 from treewise.data.noise import gumbel
 from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import DraftModel
-from treewise.engine.sampling import Sampling, target_token, warp
+from treewise.engine.sampling import Sampling, entropy_and_margin, target_token, warp
 from treewise.policy.draft_ranking import RANKINGS
 from treewise.policy.hook import MAX_GAP, DraftGuesses, Int32Array
 
@@ -135,3 +135,13 @@ def test_a_sick_node_guesses_nothing(ranking: str) -> None:
     guesses = head.read(states, places(2), np.asarray([0, 1], dtype=np.int32), np.asarray([4, 4], dtype=np.int32))
     assert (guesses.tokens[0] == -1).all() and (guesses.tokens[1, :WIDTH] >= 0).all()
     assert np.isnan(guesses.extra_probs).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["same", "cut"])
+def test_entropy_and_margin_are_those_of_the_one_function(kind: str) -> None:
+    draft = draft_of(kind)
+    head = DraftHead(draft, VOCAB, WIDTH)
+    guesses = head.read(hidden_states(), places(), NONE, NONE)
+    entropy, margin = entropy_and_margin(draft.head(hidden_states()))
+    np.testing.assert_array_equal(guesses.entropy, entropy.numpy())
+    np.testing.assert_array_equal(guesses.margin, margin.numpy())
