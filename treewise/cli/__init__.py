@@ -6,15 +6,16 @@ everything else that is slow inside its command's body, so that `treewise --help
 
 import importlib
 import os
+import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from treewise import __version__
-from treewise.data.errors import TreewiseError
+from treewise.data.errors import TreewiseError, TreewiseWarning
 
 COMMANDS: tuple[str, ...] = (
     "demo",
@@ -75,6 +76,17 @@ def _words(error: Exception) -> str:
     return str(error)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """A warning of treewise as one yellow line, another one as Python shows it."""
+    if issubclass(category, TreewiseWarning):
+        Console(stderr=True).print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)
+    else:
+        _PYTHON_SHOWS(message, category, *place)
+
+
+_PYTHON_SHOWS = warnings.showwarning
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; `arguments` default to the process's own.
 
@@ -82,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     and exit status 2; with `TREEWISE_TRACEBACK=1` it is raised. Other exceptions are faults of treewise and keep their
     traceback. Typer itself leaves by `SystemExit`.
     """
+    if arguments is None:  # a process of its own
+        warnings.showwarning = _show_warning
     try:
         build_app()(args=None if arguments is None else list(arguments), prog_name="treewise")
     except (TreewiseError, OSError) as error:

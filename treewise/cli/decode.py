@@ -79,11 +79,13 @@ def decode(
     from treewise.engine.pair import encode_prompt
     from treewise.engine.sampling import Sampling
     from treewise.live import PLAIN, policy_for, run_live
+    from treewise.policy.registry import parse_policy
     from treewise.profiles import find_cost
 
     asked = chosen_prompts(prompt, prompts, limit)
     sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
     settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
+    parse_policy(policy)  # a bad spec should cost no loading
     pair = open_pair(target, draft, threads)
     policy_for(pair, policy)  # a bad spec should cost no measuring
     profile = find_cost(pair, cost, warn, note)

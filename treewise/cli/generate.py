@@ -83,6 +83,7 @@ def generate(
     from treewise.engine.pair import encode_prompt
     from treewise.engine.sampling import Sampling
     from treewise.live import policy_for
+    from treewise.policy.registry import parse_policy
     from treewise.profiles import find_cost
     from treewise.stream import TextStream
 
@@ -90,6 +91,7 @@ def generate(
     spec = chosen_policy(policy, bundle)
     sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
     settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
+    parse_policy(spec)  # a bad spec should cost no loading
     pair = open_pair(target, draft, threads)
     chosen = policy_for(pair, spec)  # a bad spec should cost no measuring
     engine = Engine(pair, chosen, find_cost(pair, cost, warn, note), settings)

@@ -82,7 +82,8 @@ def show(study: "Study") -> None:
     tree = f"static trees of depth {study.settings.depth}, path prior at least {study.settings.min_path_prior:g}"
     out.print(facts({"pair": study.pair, "prompts": f"{study.prompts}, {study.settings.max_new_tokens} tokens each"}))
     table = Table(title=f"tokens per round by ranking; {tree}", caption=_CAPTION)
-    for name in _COLUMNS:
+    is_live = study.settings.is_live
+    for name in _COLUMNS if is_live else [name for name in _COLUMNS if name not in ("live", "same")]:
         table.add_column(name, justify="left" if name == "ranking" else "right")
     for cell in study.cells:
         table.add_row(
@@ -91,8 +92,7 @@ def show(study: "Study") -> None:
             cell.ranking,
             f"{cell.replayed.value:.2f}",
             "" if cell.ranking == "plain" else str(cell.over_plain),
-            "" if math.isnan(cell.live) else f"{cell.live:.2f}",
-            "" if math.isnan(cell.live) else f"{cell.identical}/{study.prompts}",
+            *([f"{cell.live:.2f}", f"{cell.identical}/{study.prompts}"] if is_live else []),
             f"{cell.nodes:.1f}",
             f"{cell.coverage:.3f}",
             f"{cell.law:.2f}",

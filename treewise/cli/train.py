@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treewise.cli._options import AsJson
-from treewise.cli._show import console, facts, figures_table, percent, print_json, progress
+from treewise.cli._show import console, facts, figures_table, percent, print_json, progress, warn
 from treewise.stages import Advance
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def train(
     for part in (_summary(report), _figures(report), _importances(report), _tuning(report)):
         if part is not None:
             screen.print(part)
+    overall = report.match[0]
+    if overall.model.log_loss >= overall.baseline.log_loss:
+        found, prior = overall.model.log_loss, overall.baseline.log_loss
+        warn(
+            f"the match model's log loss on held-out prompts, {found:.3f}, is no better than the prior's, {prior:.3f}: "
+            f"{report.prompts} prompts are too few"
+        )
 
 
 class _Stages:

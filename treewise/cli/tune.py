@@ -54,6 +54,8 @@ def _show(report: "TuneReport") -> None:
         for row in report.winners(origin.name):
             table.add_row(row.family, f"{row.tokens_per_round:.2f}", f"{row.speedup:.3f}", Text(row.spec))
         out.print(table)
+        specs = ",".join(row.spec for row in report.winners(origin.name))
+        out.print(Text(f"--policies '{specs}'"), soft_wrap=True)  # whole, to be copied
         for line in origin_lines(report.acceptance, [origin.words]):
             out.print(line, soft_wrap=True)
     if report.skipped:
