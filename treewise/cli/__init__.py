@@ -8,7 +8,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -76,12 +76,19 @@ def _words(error: Exception) -> str:
     return str(error)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning of treewise as one yellow line, another one as Python shows it."""
     if issubclass(category, TreewiseWarning):
         Console(stderr=True).print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)
     else:
-        _PYTHON_SHOWS(message, category, *place)
+        _PYTHON_SHOWS(message, category, filename, lineno, file, line)
 
 
 _PYTHON_SHOWS = warnings.showwarning
