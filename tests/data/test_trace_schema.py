@@ -45,9 +45,12 @@ def test_the_documentation_lists_every_column() -> None:
 
 
 def test_made_up_requests_follow_the_rules() -> None:
-    for seed in range(20):
-        TraceShard(*request("p", seed)).check()
-    TraceShard(*request("p", num_rounds=1)).check()
+    shards = [TraceShard(*request("p", seed)) for seed in range(20)] + [TraceShard(*request("p", num_rounds=1))]
+    for shard in shards:
+        shard.check()  # raises on a breach
+        assert len(shard.rounds) > 0
+        assert int(shard.rounds.num_nodes.sum()) == len(shard.nodes)
+    assert len(shards[-1].rounds) == 1
 
 
 def changed(table: str, column: str, row: int, value: Any) -> TraceShard:

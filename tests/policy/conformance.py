@@ -1,8 +1,11 @@
-"""The battery that every policy passes: `@pytest.mark.parametrize("check", CHECKS)`, then `check(make)`."""
+"""The battery that every policy passes: `@pytest.mark.parametrize("check", CHECKS)`, then `assert check(make) > 0`.
+
+A check raises where the policy fails it, and returns how many rounds it held the policy to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -31,7 +34,7 @@ from treewise.policy.hook import (
 from treewise.policy.registry import parse_policy
 
 MakePolicy = Callable[[], TreePolicy]
-Check = Callable[[MakePolicy], None]
+Check = Callable[[MakePolicy], int]
 WORLDS = [World(0, DRAFT), World(1, LOOKUP), World(2, DRAFT | LOOKUP)]
 
 
@@ -128,23 +131,29 @@ def blind_context(context: RoundContext) -> RoundContext:
     return replace(context, **blank)
 
 
-def check_answers(make: MakePolicy) -> None:
+def check_answers(make: MakePolicy) -> int:
     """Shapes, types, reach, closure and untouched inputs, with every mix of sources, one request and three."""
+    rounds = 0
     for world in WORLDS:
         for requests, temperature in (((0,), 1.0), ((0, 1, 2), 0.0)):
             decisions = play(Watched(make()), world, requests, temperature=temperature)
             assert all(decisions[request] for request in requests)
+            rounds += rounds_of(decisions)
+    return rounds
 
 
-def check_edges(make: MakePolicy) -> None:
+def check_edges(make: MakePolicy) -> int:
     """Nothing on offer, and one token left: a round keeps nothing but its root."""
+    rounds = 0
     for sources in (DRAFT, LOOKUP, DRAFT | LOOKUP):
         for world, tokens in ((World(3, sources, empty=True), 4), (World(3, sources), 1), (World(3, 0), 4)):
             decisions = play(Watched(make()), world, (0, 1), max_new_tokens=tokens)
             assert all(decision.kept == {()} for decision in decisions[0] + decisions[1])
+            rounds += rounds_of(decisions)
+    return rounds
 
 
-def check_determinism(make: MakePolicy) -> None:
+def check_determinism(make: MakePolicy) -> int:
     """The same requests after `begin` give the same decisions, from a new object and from a used one."""
     world = WORLDS[2]
     policy = make()
@@ -153,20 +162,25 @@ def check_determinism(make: MakePolicy) -> None:
     if policy.state != "session":
         play(policy, World(9), (5, 6))
         assert play(policy, world) == first
+    return rounds_of(first)
 
 
-def check_batch_independence(make: MakePolicy) -> None:
+def check_batch_independence(make: MakePolicy) -> int:
     """Batch mates do not change a request's decisions."""
+    rounds = 0
     for world in WORLDS:
         together = play(make(), world, (0, 1, 2))
         alone = {request: play(make(), world, (request,))[request] for request in (0, 1, 2)}
         assert together == alone
+        rounds += rounds_of(together)
+    return rounds
 
 
-def check_statelessness(make: MakePolicy) -> None:
-    """A policy of state "none" answers without having observed anything."""
+def check_statelessness(make: MakePolicy) -> int:
+    """A policy of state "none" answers without having observed anything; another one says for how long it remembers."""
     if make().state != "none":
-        return
+        assert make().state in ("request", "session")
+        return 1
 
     class Forgetful(Wrapped):
         def observe(self, outcome: RoundOutcome) -> None:
@@ -175,30 +189,46 @@ def check_statelessness(make: MakePolicy) -> None:
         def begin(self, request: RequestInfo) -> None:
             """Not even this."""
 
+    rounds = 0
     for world in WORLDS:
-        assert play(Forgetful(make()), world) == play(make(), world)
+        decisions = play(make(), world)
+        assert play(Forgetful(make()), world) == decisions
+        rounds += rounds_of(decisions)
+    return rounds
 
 
-def check_blind(make: MakePolicy) -> None:
+def check_blind(make: MakePolicy) -> int:
     """Every signal NaN: answers stay valid."""
-    for world in WORLDS:
-        assert play(Watched(Blinded(make())), world)[0]
+    found = [play(Watched(Blinded(make())), world) for world in WORLDS]
+    assert all(decisions[0] for decisions in found)
+    return sum(rounds_of(decisions) for decisions in found)
 
 
-def check_prices(make: MakePolicy) -> None:
+def check_prices(make: MakePolicy) -> int:
     """Dear drafts, free drafts and padded rows are all served."""
+    rounds = 0
     for draft_ms in (0.0, 500.0):
         bound = example_deployment(DRAFT | LOOKUP, example_cost(draft_ms))
-        assert play(Watched(make()), WORLDS[2], deployment=replace(bound, row_buckets=(1, 4, 16, 64)))[0]
+        decisions = play(Watched(make()), WORLDS[2], deployment=replace(bound, row_buckets=(1, 4, 16, 64)))
+        assert decisions[0]
+        rounds += rounds_of(decisions)
+    return rounds
 
 
-def check_spec(make: MakePolicy) -> None:
+def check_spec(make: MakePolicy) -> int:
     """The spec string makes the same policy again."""
     spec = spec_of(make())
     again = parse_policy(spec)
     assert type(again) is type(make())
     assert spec_of(again) == spec
-    assert play(again, WORLDS[2]) == play(make(), WORLDS[2])
+    decisions = play(make(), WORLDS[2])
+    assert play(again, WORLDS[2]) == decisions
+    return rounds_of(decisions)
+
+
+def rounds_of(decisions: Mapping[int, Sequence[Decision]]) -> int:
+    """Rounds over all requests."""
+    return sum(len(rounds) for rounds in decisions.values())
 
 
 def spec_of(policy: TreePolicy) -> str:

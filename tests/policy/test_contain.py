@@ -30,7 +30,7 @@ FALLBACK = "topn:8x2"
 
 @pytest.mark.parametrize("check", [check for check in CHECKS if check is not check_spec])
 def test_a_good_policy_passes_through(check: Check) -> None:
-    check(lambda: ContainedPolicy(parse_policy("entropy"), time_limit_ms=1e9))
+    assert check(lambda: ContainedPolicy(parse_policy("entropy"), time_limit_ms=1e9)) > 0
     contained = ContainedPolicy(parse_policy("entropy"), time_limit_ms=1e9)
     assert play(contained, WORLD) == play(parse_policy("entropy"), WORLD)
     assert (contained.num_fallbacks, contained.num_failures, contained.num_suspensions) == (0, 0, 0)

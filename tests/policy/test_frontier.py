@@ -12,7 +12,7 @@ from treewise.policy.hook import DRAFT, LOOKUP
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("kappa", [None, 0.3])
 def test_conforms(check: Check, kappa: float | None) -> None:
-    check(lambda: FrontierPolicy(FrontierSettings(kappa=kappa)))
+    assert check(lambda: FrontierPolicy(FrontierSettings(kappa=kappa))) > 0
 
 
 def played(settings: FrontierSettings, sources: int = DRAFT, draft_ms: float = 1.0, tokens: int = 30) -> list[Played]:

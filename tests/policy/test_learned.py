@@ -48,7 +48,7 @@ def priced(draft_ms: float, verify_ms: tuple[float, ...] = (20.0, 21.0, 24.0, 28
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_conformance(check: Check, folder: Path) -> None:
-    check(lambda: LearnedPolicy.load(folder))
+    assert check(lambda: LearnedPolicy.load(folder)) > 0
 
 
 @pytest.mark.parametrize("scorer", ["lightgbm", "flat"])

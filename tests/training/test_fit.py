@@ -93,7 +93,9 @@ def test_the_bundle_loads_and_decides(trained: tuple[TrainReport, Path, list[Any
 
 def test_the_bundle_serves_the_envelope_that_the_log_covers(trained: tuple[TrainReport, Path, list[Any]]) -> None:
     """A live deployment at the envelope itself, not at the log's slack, is inside the bundle's."""
-    LearnedPolicy.load(trained[1]).bind(deployment(ENVELOPE))
+    policy = LearnedPolicy.load(trained[1])
+    policy.bind(deployment(ENVELOPE))  # raises where the bundle is narrower
+    assert policy.bundle.envelope.covers(ENVELOPE) == []
 
 
 def test_progress_ends_where_it_said(trained: tuple[TrainReport, Path, list[Any]]) -> None:
