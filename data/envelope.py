@@ -22,12 +22,14 @@ class Envelope:
     draft_width: int = 5  # draft candidates offered below one node: ranks 0 .. draft_width - 1
     lookup_width: int = 3  # lookup candidates offered below one node
     min_path_prior: float = 0.01  # a candidate with a smaller path prior is not offered
-    min_grow_prior: float = 0.03  # a node with a smaller path prior may not be drafted below
+    min_grow_prior: float = 0.03  # below a node with a smaller path prior only the lookup is asked
+    recycled_width: int = 4  # recycled candidates offered below one node
 
     def __post_init__(self) -> None:
         require(1 <= self.max_depth <= 64, "max_depth", "between 1 and 64", self.max_depth)
         require(0 <= self.draft_width <= 64, "draft_width", "between 0 and 64", self.draft_width)
         require(0 <= self.lookup_width <= 64, "lookup_width", "between 0 and 64", self.lookup_width)
+        require(0 <= self.recycled_width <= 64, "recycled_width", "between 0 and 64", self.recycled_width)
         require(0.0 < self.min_path_prior < 1.0, "min_path_prior", "between 0 and 1", self.min_path_prior)
         require(
             self.min_path_prior <= self.min_grow_prior < 1.0,
@@ -43,7 +45,7 @@ class Envelope:
     def covers(self, other: Envelope) -> list[str]:
         """The bounds of `other` that reach outside this envelope, in words; empty when every one is covered."""
         gaps = []
-        for name in ("max_depth", "draft_width", "lookup_width"):
+        for name in ("max_depth", "draft_width", "lookup_width", "recycled_width"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if theirs > mine:
                 gaps.append(f"{name} {theirs} > {mine}")

@@ -13,6 +13,8 @@ TreewiseError
 ├── TraceError                       a trace that cannot be read or used
 │   ├── ShardError                   one shard is corrupted, truncated or foreign
 │   └── CoverageError                a policy may ask for more than the trace holds
+├── CorpusError (ValueError)         a corpus of recycled guesses that cannot be read or does not fit
+├── CorpusError (ValueError)         a corpus of recycled guesses that cannot be used
 ├── SchemaVersionError               stored under another schema version
 ├── BundleError                      a policy bundle that does not fit
 ├── CostProfileError                 a cost profile that cannot be used
@@ -76,6 +78,10 @@ class ShardError(TraceError):
 
 class CoverageError(TraceError):
     """A policy may ask for more than the trace holds."""
+
+
+class CorpusError(TreewiseError, ValueError):
+    """A corpus of recycled guesses is missing, damaged or of another tokenizer."""
 
 
 class SchemaVersionError(TreewiseError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 NAN = float("nan")
 FINISHES = ("", "eos", "length", "error")
@@ -68,7 +68,10 @@ ROUND_COLUMNS: tuple[Column, ...] = (
     Column("lookup_count", _F32, NAN, "occurrences of the root's first continuation"),
     Column("lookup_share", _F32, NAN, "that count over all continuations of the match"),
     Column("lookup_age", _F32, NAN, "distance from the latest of those occurrences, tokens"),
-    Column("opening", _U8, 0, "source bits asked at the root: 1 lookup, 2 draft; dense: every source"),
+    Column("recycled_prob", _F32, NAN, "highest recycled probability below the root; NaN without that source"),
+    Column("recycled_order", _F32, NAN, "context behind it, tokens; 0: nothing is known"),
+    Column("recycled_weight", _F32, NAN, "occurrences of that context"),
+    Column("opening", _U8, 0, "source bits asked at the root: 1 lookup, 2 draft, 4 recycled; dense: every source"),
     Column("num_nodes", _I32, None, "rows of this round in the table of nodes"),
     Column("accepted_length", _I32, -1, "depth of the deepest surviving kept node; dense: -1"),
     Column("draft_growths", _I32, 0, "forward passes of the draft in the round"),
@@ -91,7 +94,7 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column("depth", _I16, None, "distance from the root, tokens"),
     Column("token", _I32, -1, "guessed token id; -1 where ids are left out"),
     Column("level", _I16, None, "level that offered the candidate"),
-    Column("sources", _U8, None, "bits of the sources that proposed it: 1 lookup, 2 draft"),
+    Column("sources", _U8, None, "bits of the sources that proposed it: 1 lookup, 2 draft, 4 recycled"),
     Column("draft_prob", _F32, NAN, "draft softmax at temperature 1; NaN where the draft did not run on the parent"),
     Column("draft_rank", _F32, NAN, "rank in the draft's distribution, 0 is the first choice; from 32 on it reads 32"),
     Column("draft_entropy", _F32, NAN, "entropy of the draft's distribution below the parent, bits"),
@@ -107,8 +110,12 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column("lookup_share", _F32, NAN, "that count over all continuations of the match"),
     Column("lookup_age", _F32, NAN, "distance from the latest of those occurrences, tokens"),
     Column("lookup_rank", _F32, NAN, "rank by count, 0 is the most frequent continuation"),
+    Column("recycled_prob", _F32, NAN, "probability that the target gave it behind the same tokens; 0: not remembered"),
+    Column("recycled_order", _F32, NAN, "tokens of the longest such context, path included; 0: nothing is known"),
+    Column("recycled_weight", _F32, NAN, "occurrences of that context"),
+    Column("recycled_rank", _F32, NAN, "rank by that probability, 0 is the highest"),
     Column("admitted", _BOOL, True, "the candidate entered the tree"),
-    Column("grown", _U8, 0, "source bits that the policy asked below it"),
+    Column("grown", _U8, 0, "source bits asked below it: by the policy, or by the chain that it is part of"),
     Column("drafted", _BOOL, False, "the draft ran on it: asked for, or as an ancestor of one that was"),
     Column("kept", _BOOL, False, "it was sent to the target"),
     Column("on_path", _BOOL, False, "kept and on the committed path"),

@@ -50,6 +50,7 @@ class TraceManifest:
     policy: str | None = None  # spec string of a live trace's policy; None in a dense trace
     draft_reads: str = "prefix"  # or "target_features", or "none" without a draft
     suffix_corpus_hash: str | None = None  # of the frozen corpus behind the lookup
+    recycled_corpus_hash: str | None = None  # of the frozen corpus behind the recycled guesses
     ranking: str = "plain"
     verification: str = EXACT
     tokens_included: bool = True  # False: token ids read -1
@@ -64,7 +65,7 @@ class TraceManifest:
         require(isinstance(self.pair, dict), "pair", "a mapping", self.pair)
         for name in _TEXTS:
             require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
-        for name in ("policy", "suffix_corpus_hash"):
+        for name in ("policy", "suffix_corpus_hash", "recycled_corpus_hash"):
             value = getattr(self, name)
             require(value is None or isinstance(value, str), name, "a string or None", value)
         require(_is_whole(self.vocab_size) and self.vocab_size >= 1, "vocab_size", ">= 1", self.vocab_size)

@@ -60,6 +60,9 @@ class Rounds:
     lookup_count: Float32Array  # [rounds]
     lookup_share: Float32Array  # [rounds]
     lookup_age: Float32Array  # [rounds] tokens
+    recycled_prob: Float32Array  # [rounds]
+    recycled_order: Float32Array  # [rounds] tokens
+    recycled_weight: Float32Array  # [rounds]
     opening: UInt8Array  # [rounds] source bits
     num_nodes: Int32Array  # [rounds]
     accepted_length: Int32Array  # [rounds] -1 in a dense trace
@@ -142,6 +145,10 @@ class NodeTable:
     lookup_share: Float32Array  # [nodes]
     lookup_age: Float32Array  # [nodes] tokens
     lookup_rank: Float32Array  # [nodes]
+    recycled_prob: Float32Array  # [nodes]
+    recycled_order: Float32Array  # [nodes] tokens
+    recycled_weight: Float32Array  # [nodes]
+    recycled_rank: Float32Array  # [nodes]
     admitted: BoolArray  # [nodes]
     grown: UInt8Array  # [nodes] source bits
     drafted: BoolArray  # [nodes]

@@ -85,6 +85,7 @@ def build_manifest(
         min_p=settings.min_p,
         typical_p=settings.typical_p,
         policy=policy,
+        recycled_corpus_hash=None if pair.recycled is None else pair.recycled.sha256,
         ranking=resolve_ranking(settings.ranking, settings.temperature),
         draft_reads="none" if pair.draft is None else pair.description.draft_reads,
         tokens_included=settings.tokens_included,
@@ -167,7 +168,7 @@ def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> I
     Raises `PromptError` on a prompt that leaves no room in the target's context.
     """
     if settings.temperature > 0.0:
-        engine = Engine(pair, PlainPolicy(), _UNPRICED, EngineSettings(use_lookup=False))
+        engine = Engine(pair, PlainPolicy(), _UNPRICED, EngineSettings(use_lookup=False, use_recycled=False))
         for prompt in prompts:
             ids = encode_prompt(pair, prompt.text)
             sampling = _sampling(settings, prompt)

@@ -11,6 +11,7 @@ import numpy as np
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import ParameterError, PromptError, require
+from treewise.data.recycled import RecycledIndex
 from treewise.data.suffix import SuffixIndex
 from treewise.data.trace_manifest import EXACT
 from treewise.engine.acceptance import FloorWatch
@@ -18,10 +19,11 @@ from treewise.engine.live_draft import LiveDraft
 from treewise.engine.live_target import LiveTarget
 from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling, entropy_and_margin
+from treewise.engine.top_guesses import top_guesses
 from treewise.engine.verification import Speaker, Verification
 from treewise.policy.contain import ContainedPolicy
 from treewise.policy.draft_ranking import BOTH, PLAIN, RANKINGS
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment, RequestInfo, TreePolicy
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.outcome import RoundRecord as RoundRecord
 from treewise.policy.outcome import build_outcome, walk
@@ -37,6 +39,7 @@ class EngineSettings:
     prior_table: PriorTable = field(default_factory=PriorTable)
     row_buckets: tuple[int, ...] = ()  # verify passes are padded up to these rows; empty: no padding
     use_lookup: bool = True
+    use_recycled: bool = True  # the target's own earlier guesses, behind the pair's corpus of them if it has one
     ranking: str = ""  # of the draft's candidates above temperature 0, see `treewise.policy.draft_ranking`; empty: both
     verification: str = EXACT  # or a lossy rule, see `treewise.engine.verification`
     time_limit_ms: float = 50.0  # of one policy call
@@ -123,6 +126,7 @@ class Engine:
             else LiveDraft(pair.draft, vocab_size, max(self.settings.envelope.draft_width, 1))
         )
         sources = (LOOKUP if self.settings.use_lookup else 0) | (DRAFT if self._draft is not None else 0)
+        sources |= RECYCLED if self.settings.use_recycled else 0
         self.deployment = Deployment(
             cost=cost,
             envelope=self.settings.envelope,
@@ -189,6 +193,7 @@ class Engine:
             draft.begin(prompt, capacity, sampling=sampling, ranking=self.ranking)
             progress.draft_seen = draft.seen_tokens
         index = SuffixIndex(prompt) if self.settings.use_lookup else None
+        memory = RecycledIndex(self.pair.recycled, prompt) if self.settings.use_recycled else None
         text = list(prompt)
         policy.begin(RequestInfo(request_id, len(prompt), limit, temperature))
         finish, number = "", 0
@@ -197,7 +202,7 @@ class Engine:
             while not finish:
                 if self._num_requests != request_id + 1:
                     raise ParameterError("rounds must be taken before the engine's next request begins, got a late one")
-                record = self._round(number, progress, text, index, sampling)
+                record = self._round(number, progress, text, (index, memory), sampling)
                 finish = record.finish
                 number += 1
                 yield record
@@ -205,13 +210,19 @@ class Engine:
             policy.finish(request_id, finish or "error")
 
     def _round(
-        self, number: int, progress: Progress, text: list[int], index: SuffixIndex | None, sampling: Sampling
+        self,
+        number: int,
+        progress: Progress,
+        text: list[int],
+        free: tuple[SuffixIndex | None, RecycledIndex | None],
+        sampling: Sampling,
     ) -> RoundRecord:
         policy, target, draft = self.policy, self._target, self._draft
+        index, memory = free
         context = build_context([progress])
         root, position = text[-1], progress.position
         draft_before = draft.draft_seconds if draft else 0.0
-        tree = self._builder.build(policy, context, np.asarray([root], dtype=np.int32), [index], draft)
+        tree = self._builder.build(policy, context, np.asarray([root], dtype=np.int32), [index], draft, [memory])
         rows = self.deployment.padded_rows(int(tree.kept.sum()))
         verify_before = target.verify_seconds
         logits = target.verify(tree, root, position, rows)
@@ -226,6 +237,11 @@ class Engine:
         said_by = target.place_of(path[-1])  # the row whose distribution gave the new root
         entropy, margin = entropy_and_margin(logits[said_by][None])
         lookup_agrees = tuple(append_committed(index, committed)) if index is not None else (-1,) * len(committed)
+        if memory is not None:
+            said = top_guesses(logits[[target.place_of(row) for row in path]])
+            for place, token in enumerate(committed):
+                memory.remember(*said.at(place))
+                memory.append(token)
         text.extend(committed)
         agrees_from = progress.draft_seen
         draft_agrees: tuple[int, ...] = ()

@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import PromptError, require
+from treewise.data.recycled import RecycledIndex
 from treewise.data.suffix import SuffixIndex
 from treewise.data.trace_schema import NodeTable, Rounds
 from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import DraftModel, decoder_layers, decoder_of
 from treewise.engine.pair import Pair
-from treewise.engine.record import build_tables, node_columns
+from treewise.engine.record import ROOT_SIGNALS, build_tables, node_columns
 from treewise.engine.sampling import Sampling, entropy_and_margin
+from treewise.engine.top_guesses import TopGuesses, top_guesses
 from treewise.engine.tree_model import TreeModel
 from treewise.policy.draft_ranking import PLAIN, resolve_ranking
 from treewise.policy.everything import EverythingPolicy
-from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, DraftGuesses, Int32Array, Nodes
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, BoolArray, DraftGuesses, Int32Array, Nodes
 from treewise.policy.outcome import walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder
@@ -125,12 +127,21 @@ class DenseDraft:
         return self.tree_model.forward(nodes.token[rows], positions, mask)
 
 
-@torch.inference_mode()
-def target_signals(pair: Pair, text: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]:
-    """Entropy (bits), margin and most probable next token of the target at every position of `text`; each [text]."""
-    logits = target_logits(pair, text)
-    entropy, margin = entropy_and_margin(logits)
-    return entropy.cpu().numpy(), margin.cpu().numpy(), logits.argmax(-1).cpu().numpy()
+@dataclass(frozen=True, slots=True)
+class TargetSignals:
+    """What the target says at every position of a text."""
+
+    entropy: NDArray[np.float32]  # [text] bits
+    margin: NDArray[np.float32]  # [text]
+    top: TopGuesses  # [text, TOP]
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, pair: Pair, text: Sequence[int]) -> TargetSignals:
+        """One teacher-forced pass over `text`."""
+        logits = target_logits(pair, text)
+        entropy, margin = entropy_and_margin(logits)
+        return cls(entropy.cpu().numpy(), margin.cpu().numpy(), top_guesses(logits))
 
 
 @torch.inference_mode()
@@ -150,11 +161,13 @@ def grow_dense(
     chunk_positions: int = 16,
     sampling: Sampling | None = None,
     ranking: str = "",
+    use_recycled: bool = True,
 ) -> tuple[Rounds, NodeTable]:
     """Trace tables of one text: a tree grown to `envelope` at each position that a round may start from.
 
     `envelope` should be the widened one of the policies that will be replayed (`Envelope.widened`). `sampling`, by
-    default the text's temperature and seed alone, and `ranking` say how the draft's candidates are ranked. Raises
+    default the text's temperature and seed alone, and `ranking` say how the draft's candidates are ranked. Without
+    `use_recycled` that source does not exist. Raises
     `ParameterError` where they are to be ranked with noise and the text's seed is not known.
     """
     sampling = sampling or Sampling(text.temperature, seed=text.seed or 0)
@@ -163,7 +176,7 @@ def grow_dense(
         require(ranking == PLAIN, "ranking", f"{PLAIN} where the seed of a text's noise is not known", ranking)
     tokens = (*text.prompt, *text.completion)
     first = len(text.prompt) - 1
-    entropy, margin, _ = target_signals(pair, tokens[:-1])
+    said = TargetSignals.of(pair, tokens[:-1])
     draft = None
     if pair.draft is not None:
         width = max(envelope.draft_width, 1)
@@ -173,15 +186,22 @@ def grow_dense(
     builder = RoundBuilder(envelope, prior_table, whole_chains=False, ranking=ranking)
     limit = min(text.max_new_tokens, pair.max_context_tokens - len(text.prompt))  # as the engine counts
     index = SuffixIndex(tokens[:first])
+    # Above temperature 0 too the memory is of the target's unwarped distribution.
+    memory = RecycledIndex(pair.recycled, tokens[:first]) if use_recycled else None
     rounds: list[dict[str, Any]] = []
     nodes: list[dict[str, Any]] = []
     for start in range(first, len(tokens) - 1, chunk_positions):
         roots = list(range(start, min(start + chunk_positions, len(tokens) - 1)))
         lookups: list[SuffixIndex] = []
+        memories: list[RecycledIndex] = []
         batch = []
         for root in roots:
             index.append(tokens[root])
             lookups.append(index.copy())
+            if memory is not None:
+                memory.append(tokens[root])
+                memories.append(memory.copy())
+                memory.remember(*said.top.at(root))
             progress = Progress(0, len(text.prompt), limit, text.temperature)
             progress.position = progress.draft_seen = root
             progress.generated_tokens = root - first
@@ -190,7 +210,7 @@ def grow_dense(
             draft.open(roots)
         context = build_context(batch)
         root_tokens = np.asarray([tokens[root] for root in roots], dtype=np.int32)
-        tree = builder.build(policy, context, root_tokens, lookups, draft)
+        tree = builder.build(policy, context, root_tokens, lookups, draft, memories)
         depths = tree.forest.column("depth")
 
         def next_token(request: int, row: int, roots: list[int] = roots, depths: Int32Array = depths) -> int:
@@ -203,12 +223,12 @@ def grow_dense(
             part = node_columns(tree.forest, 0, number, request, tree.kept, result.on_path, result.match)
             nodes.append(part)
             row = _round_row(text, limit, tree.forest.column, request, number, tokens, len(part["node"]))
-            row["opening"] = LOOKUP | (DRAFT if draft is not None else 0)
+            row["opening"] = LOOKUP | (DRAFT if draft is not None else 0) | (RECYCLED if memory is not None else 0)
             row["draft_agrees"] = [_agrees(-1 if draft is None else draft.first_guess(root), tokens[root + 1])]
             row["lookup_agrees"] = [_agrees(lookups[request].predict(), tokens[root + 1])]
             # the first root is the prompt's end: no distribution of this request gave it
-            row["target_entropy"] = float(entropy[root - 1]) if number else float("nan")
-            row["target_margin"] = float(margin[root - 1]) if number else float("nan")
+            row["target_entropy"] = float(said.entropy[root - 1]) if number else float("nan")
+            row["target_margin"] = float(said.margin[root - 1]) if number else float("nan")
             rounds.append(row)
     rounds[-1]["finish"] = text.finish
     return build_tables(rounds, nodes)
@@ -218,7 +238,6 @@ def _round_row(
     text: KnownText, limit: int, column: Any, request: int, number: int, tokens: Sequence[int], num_nodes: int
 ) -> dict[str, Any]:
     root = len(text.prompt) - 1 + number
-    signals = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
     return {
         "request": 0,
         "prompt_id": text.prompt_id,
@@ -232,7 +251,7 @@ def _round_row(
         "seed": text.seed or 0,
         "root_token": tokens[root],
         "committed": [tokens[root + 1]],
-        **{name: float(column(name)[request]) for name in signals},
+        **{name: float(column(name)[request]) for name in ROOT_SIGNALS},
         "num_nodes": num_nodes,
         "finish": "",
     }

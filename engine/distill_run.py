@@ -52,6 +52,11 @@ def default_work_folder(target: str) -> Path:
     return cache_home() / "distill" / re.sub(r"[^A-Za-z0-9._-]+", "--", target).strip("-.")
 
 
+def target_notice(target: str) -> str:
+    """The licence notice of what is made from a target."""
+    return SMOLLM2_NOTICE if target == DEFAULT_TARGET else f"modified from {target}"
+
+
 def planned_steps(lessons: Sequence[Lesson], training: DistillSettings) -> int:
     """How many optimiser steps `train_draft` takes when it starts anew."""
     return training.epochs * len(plan_batches(split_lessons(lessons, training)[0], training))
@@ -110,7 +115,7 @@ def train_draft(
     )
     identity = pair.description
     provenance = {
-        "notice": SMOLLM2_NOTICE if identity.target == DEFAULT_TARGET else f"modified from {identity.target}",
+        "notice": target_notice(identity.target),
         "command": command,
         "prompts_sha256": prompts_sha256(prompts),
         "lessons_sha256": lessons_sha256(kept),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from treewise.data.errors import CacheRollbackError, PairError, ParameterError
+from treewise.data.errors import CacheRollbackError, CorpusError, PairError, ParameterError
 from treewise.data.pair import PairDescription
+from treewise.data.recycled import CORPUS_NAME, RecycledCorpus
 from treewise.engine import smollm2
 from treewise.engine.draft_folder import is_draft_folder, load_draft
 from treewise.engine.draft_model import DraftModel, decoder_of, draft_from_model, parse_layer_range, prune_layers
@@ -24,6 +25,8 @@ from treewise.engine.weights import weights_sha256
 DEFAULT_TARGET = smollm2.NAME
 DEFAULT_DRAFT = "default"
 NO_DRAFT = "none"
+DEFAULT_CORPUS = "default"
+NO_CORPUS = "none"
 PRUNE = "prune:"
 ROLLBACK_LAYER_TYPES = ("full_attention",)
 RECURRENT_MARKS = ("is_recurrent", "ssm_cfg", "state_size", "rwkv", "attn_layer_indices", "layers_block_type")
@@ -31,13 +34,14 @@ RECURRENT_MARKS = ("is_recurrent", "ssm_cfg", "state_size", "rwkv", "attn_layer_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Target and draft in eval mode on one device, and the tokenizer that both share."""
+    """Target and draft in eval mode on one device, the tokenizer that both share, and the corpus that goes with it."""
 
     name: str
     target: PreTrainedModel
     draft: DraftModel | None
     tokenizer: Any  # a fast transformers tokenizer
     description: PairDescription
+    recycled: RecycledCorpus | None = field(default=None, kw_only=True)  # frozen, behind each request
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -57,8 +61,9 @@ def load_pair(
     dtype: torch.dtype | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
+    corpus: str = DEFAULT_CORPUS,
 ) -> Pair:
-    """Load target, draft and tokenizer.
+    """Load target, draft, tokenizer and corpus of recycled guesses.
 
     Args:
         target: `smollm2-135m` (pulled before), a Hugging Face name, or a folder.
@@ -67,12 +72,15 @@ def load_pair(
         dtype: of the weights; float32 on a CPU and bfloat16 elsewhere when None.
         device: where both models go.
         threads: when given, torch's threads in this process from now on.
+        corpus: `default` (the one that ships with `smollm2-135m`; none with any other target), `none`, or a folder
+            made by `treewise corpus`.
 
     Raises:
         PairError: a model cannot be loaded, or the parts do not fit together.
         TokenMapError: the draft's token map differs; names the first difference.
         CacheRollbackError: a model's cache cannot be cut back to the accepted path.
         ChecksumError: stored weights are not the bytes that were promised.
+        CorpusError: the corpus cannot be read, or is of another tokenizer or vocabulary.
         ParameterError: a malformed `prune:` range.
     """
     place = torch.device(device)
@@ -97,7 +105,8 @@ def load_pair(
         draft_sha256=source_draft.sha256 if source_draft else None,
         draft_head_size=source_draft.head_size if source_draft else None,
     )
-    return Pair(description.name, model, source_draft, tokenizer, description)
+    recycled = _load_corpus(corpus, description)
+    return Pair(description.name, model, source_draft, tokenizer, description, recycled=recycled)
 
 
 def encode_prompt(pair: Pair, text: str) -> list[int]:
@@ -120,8 +129,14 @@ def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
 
 def default_draft_folder() -> Path | None:
     """Where the shipped draft of the default target lies, or None when this install has none."""
-    folder = Path(str(resources.files("treewise.data"))) / "assets" / f"draft-{DEFAULT_TARGET}"
+    folder = _asset("draft")
     return folder if is_draft_folder(folder) else None
+
+
+def default_corpus_folder() -> Path | None:
+    """Where the shipped corpus of the default target lies, or None when this install has none."""
+    folder = _asset("corpus")
+    return folder if (folder / CORPUS_NAME).is_file() else None
 
 
 def load_model(source: str, *, name: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -175,6 +190,29 @@ def check_rollback(model: PreTrainedModel, name: str) -> None:
     if kinds:
         rule = "a key/value cache that can be rolled back (full attention in every layer)"
         raise CacheRollbackError(f"model {name!r} must have {rule}, got {', '.join(kinds)}")
+
+
+def _asset(kind: str) -> Path:
+    return Path(str(resources.files("treewise.data"))) / "assets" / f"{kind}-{DEFAULT_TARGET}"
+
+
+def _load_corpus(corpus: str, pair: PairDescription) -> RecycledCorpus | None:
+    if corpus == NO_CORPUS:
+        return None
+    if corpus == DEFAULT_CORPUS:
+        folder = default_corpus_folder() if pair.target == DEFAULT_TARGET else None
+        if folder is None:
+            return None
+    else:
+        folder = Path(corpus)
+    loaded = RecycledCorpus.load(folder)
+    for name in ("tokenizer_sha256", "vocab_size"):
+        here, there = getattr(pair, name), getattr(loaded, name)
+        if here != there:
+            raise CorpusError(
+                f"corpus {str(folder)!r} must have the {name} {here} of target {pair.target!r}, got {there}"
+            )
+    return loaded
 
 
 def _load_draft(

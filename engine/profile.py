@@ -22,6 +22,8 @@ from treewise.engine.tree_model import TreeModel
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.topn import TopNPolicy, TopNSettings
 
+QUARTERS = (0.25, 0.5, 0.75)
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettings:
@@ -59,75 +61,175 @@ def measure_profile(
     """
     settings = settings or ProfileSettings()
     tell = measured or (lambda part: None)
-    rng = np.random.default_rng(settings.seed)
-    vocab_size = pair.description.vocab_size
-    decoder = decoder_of(pair.target)
-    target = TreeModel(pair.target, len(decoder_layers(decoder)), max(settings.capacities) + 256)
-    verify, verify_spread = _grid(target, settings.verify_rows, settings, rng, vocab_size, lambda logits: logits, tell)
-    if pair.draft is None:
-        draft, draft_spread = CostGrid((1, 2), (0,), ((0.0, 0.0),)), 0.0
-    else:
-        head = DraftHead(pair.draft, vocab_size, 5)
-        none = np.zeros(0, dtype=np.int32)
-
-        def read(hidden: torch.Tensor) -> object:
-            return head.read(hidden, np.zeros(len(hidden), dtype=np.int32), none, none)
-
-        model = TreeModel(pair.draft.model, pair.draft.num_layers, max(settings.capacities) + 256)
-        draft, draft_spread = _grid(model, settings.draft_tokens, settings, rng, vocab_size, read, tell)
-    unpriced = CostProfile(name or pair.name, verify, draft)
-    round_ms, level_ms, policy_ms = _round_costs(pair, unpriced, settings, prompts, rng)
+    meter = ProfileMeter(pair, settings, prompts)
+    for repeat in range(settings.repeats + 1):  # the first warms up and does not count
+        meter.repeat(lambda part, repeat=repeat: tell(f"{part}, repeat {repeat}"))  # type: ignore[misc]
+    meter.decode()
     tell("rounds")
-    return CostProfile(
-        name=name or pair.name,
-        verify=verify,
-        draft=draft,
-        policy_ms=policy_ms,
-        round_ms=round_ms,
-        level_ms=level_ms,
-        device=known_device(pair.target.device),
-        dtype=str(pair.target.dtype).removeprefix("torch."),
-        attention=str(pair.target.config._attn_implementation),
-        pair=pair.name,
-        origin=f"measured on this machine, median of {settings.repeats}",
-        versions={package: metadata.version(package) for package in ("torch", "transformers", "treewise")},
-        spread={"verify": verify_spread, "draft": draft_spread},
-    )
+    return meter.profile(name)
 
 
-def _grid(
-    model: TreeModel,
-    counts: Sequence[int],
-    settings: ProfileSettings,
-    rng: np.random.Generator,
-    vocab_size: int,
-    finish: Callable[[torch.Tensor], object],
-    tell: Measured,
-) -> tuple[CostGrid, float]:
-    """Milliseconds by count and capacity, and the largest relative interquartile range of a cell."""
-    table: list[tuple[float, ...]] = []
-    spread = 0.0
-    for capacity in settings.capacities:
-        model.reset(capacity + max(counts) + 1)
-        model.prefill(rng.integers(0, vocab_size, capacity).tolist())
-        times = np.zeros((settings.repeats + 1, len(counts)))
-        for repeat in range(settings.repeats + 1):
-            for place, count in enumerate(counts):
-                tokens = rng.integers(0, vocab_size, count).astype(np.int32)
-                parents = random_tree(count, rng)
-                depths, mask = tree_mask(parents, capacity)
-                began = time.perf_counter()
-                finish(model.forward(tokens, (capacity + depths).astype(np.int32), mask))
-                if model.device.type == "cuda":
-                    torch.cuda.synchronize(model.device)
-                times[repeat, place] = (time.perf_counter() - began) * 1e3
-                model.cache.keep(capacity, ())
-            tell(f"{capacity} tokens of cache, repeat {repeat}")
-        warm = times[1:]  # the first pass pays for allocation
-        table.append(tuple(float(value) for value in rising(np.median(warm, axis=0))))
-        low, high = np.quantile(warm, (0.25, 0.75), axis=0)
-        spread = max(spread, float(((high - low) / np.median(warm, axis=0)).max()))
-    return CostGrid(tuple(counts), tuple(settings.capacities), tuple(table)), spread
+class ProfileMeter:
+    """Measures a profile a repeat at a time, so that a caller can do other work in between.
+
+    Measured in turns with the work that it shall price, a profile shares that work's slow and fast minutes.
+    """
+
+    def __init__(
+        self, pair: Pair, settings: ProfileSettings | None = None, prompts: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """`prompts`: token ids to decode for what rounds cost beside the models; random tokens where empty."""
+        self.pair = pair
+        self.settings = settings or ProfileSettings()
+        rng = np.random.default_rng(self.settings.seed)
+        vocab_size = pair.description.vocab_size
+        depth = len(decoder_layers(decoder_of(pair.target)))
+
+        def target(capacity: int) -> TreeModel:
+            return TreeModel(pair.target, depth, capacity)
+
+        self._verify = _Grid(target, self.settings.verify_rows, self.settings, rng, vocab_size, lambda logits: logits)
+        self._draft: _Grid | None = None
+        if pair.draft is not None:
+            draft, head = pair.draft, DraftHead(pair.draft, vocab_size, 5)
+            none = np.zeros(0, dtype=np.int32)
+
+            def read(hidden: torch.Tensor) -> object:
+                return head.read(hidden, np.zeros(len(hidden), dtype=np.int32), none, none)
+
+            def guesser(capacity: int) -> TreeModel:
+                return TreeModel(draft.model, draft.num_layers, capacity)
+
+            self._draft = _Grid(guesser, self.settings.draft_tokens, self.settings, rng, vocab_size, read)
+        self._prompts = prompts or [rng.integers(0, vocab_size, 32).tolist()]
+        self._engines: tuple[Engine, Engine] | None = None
+        self._rest: list[tuple[float, float, float]] = []  # per decode: ms of a plain round, a level, a policy call
+
+    def repeat(self, tell: Measured = lambda part: None) -> None:
+        """Time every pass once more; the first repeat pays for allocation and does not count.
+
+        Target and draft take turns, as in a round: a draft that runs on its own finds its weights in the processor's
+        caches, where the target's pass would have pushed them out (a quarter of a small draft's time).
+        """
+        grids = [self._verify] if self._draft is None else [self._verify, self._draft]
+        for row, capacity in enumerate(self.settings.capacities):
+            for turn in range(max(grid.num_counts for grid in grids)):
+                for grid in grids:
+                    grid.time(row, turn % grid.num_counts)
+            tell(f"{capacity} tokens of cache")
+        for grid in grids:
+            grid.end_repeat()
+
+    def decode(self, count: int = 0) -> None:
+        """Decode `count` prompts, by default each once, by plain decoding and by a rule: for what is beside passes."""
+        for _ in range(count or len(self._prompts)):
+            prompt = self._prompts[len(self._rest) % len(self._prompts)]
+            plain, rule = self._both()
+            answer = plain.generate(prompt, self.settings.round_tokens)
+            bare = _outside_ms(answer) / answer.num_rounds
+            answer = rule.generate(prompt, self.settings.round_tokens)
+            grown = answer.policy_calls - 2 * answer.num_rounds
+            level = (_outside_ms(answer) - bare * answer.num_rounds) / max(grown, 1)
+            self._rest.append((bare, level, answer.policy_seconds * 1e3 / answer.policy_calls))
+
+    def profile(self, name: str = "") -> CostProfile:
+        """Medians of everything measured so far. Needs two repeats and one decode."""
+        pair = self.pair
+        verify, verify_spread = self._verify.table()
+        if self._draft is None:
+            draft, draft_spread = CostGrid((1, 2), (0,), ((0.0, 0.0),)), 0.0
+        else:
+            draft, draft_spread = self._draft.table()
+        round_ms, level_ms, policy_ms = np.median(np.asarray(self._rest), axis=0).tolist()
+        return CostProfile(
+            name=name or pair.name,
+            verify=verify,
+            draft=draft,
+            policy_ms=policy_ms,
+            round_ms=max(round_ms, 0.0),
+            level_ms=max(level_ms, 0.0),
+            device=known_device(pair.target.device),
+            dtype=str(pair.target.dtype).removeprefix("torch."),
+            attention=str(pair.target.config._attn_implementation),
+            pair=pair.name,
+            origin=f"measured on this machine, median of {self._verify.counted}",
+            versions={package: metadata.version(package) for package in ("torch", "transformers", "treewise")},
+            spread={"verify": verify_spread, "draft": draft_spread},
+        )
+
+    def _both(self) -> tuple[Engine, Engine]:
+        """The engines of plain decoding and of a rule; neither reads a price."""
+        if self._engines is None:
+            unpriced = CostProfile.load("example-a100-70b")
+            rule = TopNPolicy(TopNSettings(nodes=8, depth=2))
+            self._engines = (
+                Engine(self.pair, PlainPolicy(), unpriced),
+                Engine(self.pair, rule, unpriced, EngineSettings()),
+            )
+        return self._engines
+
+
+class _Grid:
+    """Passes of one model, timed by count of rows and by capacity, one repeat behind another."""
+
+    def __init__(
+        self,
+        model: Callable[[int], TreeModel],
+        counts: Sequence[int],
+        settings: ProfileSettings,
+        rng: np.random.Generator,
+        vocab_size: int,
+        finish: Callable[[torch.Tensor], object],
+    ) -> None:
+        """`model` makes the model with a cache of so many slots; `finish` is what a pass's output goes through."""
+        self._models = [model(capacity + max(counts) + 1) for capacity in settings.capacities]
+        self._counts = tuple(counts)
+        self._capacities = tuple(settings.capacities)
+        self._rng = rng
+        self._vocab_size = vocab_size
+        self._finish = finish
+        self._cells: list[list[list[float]]] = [[[] for _ in counts] for _ in settings.capacities]  # ms of each
+        self._repeats = 0  # the first is a warm-up
+
+    @property
+    def num_counts(self) -> int:
+        """Counts of rows that are measured."""
+        return len(self._counts)
+
+    @property
+    def counted(self) -> int:
+        """Repeats that count."""
+        return max(self._repeats - 1, 0)
+
+    def time(self, row: int, place: int) -> None:
+        """One pass of the count at `place` behind the capacity at `row`."""
+        model, rng = self._models[row], self._rng
+        capacity, count = self._capacities[row], self._counts[place]
+        if model.cache.length == 0:
+            model.prefill(rng.integers(0, self._vocab_size, capacity).tolist())
+        tokens = rng.integers(0, self._vocab_size, count).astype(np.int32)
+        parents = random_tree(count, rng)
+        began = time.perf_counter()
+        depths, mask = tree_mask(parents, capacity)
+        self._finish(model.forward(tokens, (capacity + depths).astype(np.int32), mask))
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        self._cells[row][place].append((time.perf_counter() - began) * 1e3)
+        model.cache.keep(capacity, ())
+
+    def end_repeat(self) -> None:
+        """Every cell was timed; what the first repeat brought goes."""
+        if self._repeats == 0:
+            for cell in (cell for cells in self._cells for cell in cells):
+                cell.clear()
+        self._repeats += 1
+
+    def table(self) -> tuple[CostGrid, float]:
+        """Median milliseconds by count and capacity, and the largest relative interquartile range of a cell."""
+        require(self.counted >= 1, "repeats", "at least two before a profile is read", self._repeats)
+        low, median, high = np.asarray([[np.quantile(cell, QUARTERS) for cell in row] for row in self._cells]).T
+        ms = tuple(tuple(rising(row).tolist()) for row in median.T)
+        return CostGrid(self._counts, self._capacities, ms), float(((high - low) / median).max())
 
 
 def rising(ms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -157,26 +259,6 @@ def tree_mask(parents: NDArray[np.int64], base: int) -> tuple[NDArray[np.int64],
             depths[row] = depths[parent] + 1
         mask[row, base + row] = True
     return depths, mask
-
-
-def _round_costs(
-    pair: Pair, cost: CostProfile, settings: ProfileSettings, prompts: Sequence[Sequence[int]], rng: np.random.Generator
-) -> tuple[float, float, float]:
-    """Milliseconds outside the models: of a plain round, of one more level, and of one rule policy call."""
-    asked = prompts or [rng.integers(0, pair.description.vocab_size, 32).tolist()]
-    plain = Engine(pair, PlainPolicy(), cost)
-    rule = Engine(pair, TopNPolicy(TopNSettings(nodes=8, depth=2)), cost, EngineSettings())
-    bare: list[float] = []
-    levels: list[float] = []
-    calls: list[float] = []
-    for prompt in asked:
-        answer = plain.generate(prompt, settings.round_tokens)
-        bare.append(_outside_ms(answer) / answer.num_rounds)
-        answer = rule.generate(prompt, settings.round_tokens)
-        grown = answer.policy_calls - 2 * answer.num_rounds
-        levels.append((_outside_ms(answer) - bare[-1] * answer.num_rounds) / max(grown, 1))
-        calls.append(answer.policy_seconds * 1e3 / answer.policy_calls)
-    return float(np.median(bare)), max(float(np.median(levels)), 0.0), float(np.median(calls))
 
 
 def _outside_ms(answer: Completion) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from treewise.policy.outcome import RoundRecord
 from treewise.policy.record import NODE_SIGNALS as NODE_SIGNALS
+from treewise.policy.record import ROOT_SIGNALS as ROOT_SIGNALS
 from treewise.policy.record import LiveRecorder as LiveRecorder
 from treewise.policy.record import build_tables as build_tables
 from treewise.policy.record import node_columns as node_columns

@@ -1,4 +1,4 @@
-"""What the draft model offers below forest rows, and what it says of rows that the lookup offered."""
+"""What the draft model offers below forest rows, and what it says of rows that a free source offered."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from treewise.data.envelope import Envelope
 from treewise.policy.draft_ranking import draft_prior, is_proposed
 from treewise.policy.forest import Forest
+from treewise.policy.free_growth import FreeGrowth
 from treewise.policy.hook import DRAFT, BoolArray, DraftGuesses, DraftSource, Int32Array, RoundContext
-from treewise.policy.lookup_growth import LookupGrowth
 
 IndexArray = NDArray[np.intp]
 _NO_ROWS: IndexArray = np.zeros(0, dtype=np.intp)
 
 
 class DraftGrowth:
-    """Runs the draft below rows of the forest and merges its candidates with the lookup's by token."""
+    """Runs the draft below rows of the forest and merges its candidates with the free sources' by token."""
 
     def __init__(self, envelope: Envelope, ranking: str) -> None:
         self.envelope = envelope
@@ -29,23 +29,23 @@ class DraftGrowth:
         draft: DraftSource,
         context: RoundContext,
         limits: Int32Array,
-        lookup: LookupGrowth,
+        free: FreeGrowth,
     ) -> int:
         """Draft below `rows`, ancestors without draft KV first, in one pass. Returns the tokens that it ran.
 
-        `limits` [requests] is the deepest node of each request; `lookup` knows what it has said in this round.
+        `limits` [requests] is the deepest node of each request; `free` knows what the free sources have said so far.
         """
         roots = len(limits)
         run = _with_ancestors(forest, rows)
         tokens = len(run) + int(context.catch_up[run[run < roots]].sum())
-        extras, places = _children(forest, run, roots) if lookup.offers else (_NO_ROWS, _NO_ROWS)
+        extras, places = _children(forest, run, roots) if free.offers else (_NO_ROWS, _NO_ROWS)
         extra_tokens = forest.column("token")[extras]
         guesses = draft.grow(forest.view(), run, places.astype(np.int32), extra_tokens)
         forest.column("drafted")[run] = True
         if extras.size:
             self._fill(forest, extras, places, guesses)
             forest.update_path_priors(roots)
-        self._append(forest, run, guesses, (places, extra_tokens), limits, lookup)
+        self._append(forest, run, guesses, (places, extra_tokens), limits, free)
         return tokens
 
     def _append(
@@ -55,7 +55,7 @@ class DraftGrowth:
         guesses: DraftGuesses,
         taken: tuple[IndexArray, Int32Array],
         limits: Int32Array,
-        lookup: LookupGrowth,
+        free: FreeGrowth,
     ) -> None:
         """Append the candidates below `run` that no row holds yet; `taken` are places in `run` and tokens of rows."""
         drawn, column = guesses.drawn, forest.column
@@ -78,7 +78,7 @@ class DraftGrowth:
         new = forest.append(len(place))
         parents, prior = run[place], priors[place, rank]
         column("token")[new] = token
-        lookup.fill_in(forest, parents, new, prior)
+        free.fill_in(forest, parents, new, prior)
         forest.write(
             new,
             request=request[place],
@@ -101,7 +101,7 @@ class DraftGrowth:
             )
 
     def _fill(self, forest: Forest, rows: IndexArray, places: IndexArray, guesses: DraftGuesses) -> None:
-        """Give rows of the free source the draft's signals; the more confident source sets the prior."""
+        """Give rows of a free source the draft's signals; the more confident source sets the prior."""
         column, drawn = forest.column, guesses.extra_drawn
         drawn_probs, drawn_ranks = (None, None) if drawn is None else (drawn.probs, drawn.ranks)
         proposed = is_proposed(self.ranking, self.envelope.draft_width, guesses.extra_ranks, drawn_ranks)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treewise.data.errors import require
-from treewise.policy.hook import LOOKUP, Expansion, Level, Reach
+from treewise.policy.hook import FREE, Expansion, Level, Reach
 from treewise.policy.ranking import best_in_group, rank_in_group, rooted
 from treewise.policy.rule import RulePolicy, SourceChoice
 
@@ -54,9 +54,9 @@ class EntropyPolicy(RulePolicy[EntropySettings]):
         entropy = forest.draft_entropy
         width = np.where(entropy < settings.low_bits, 1, np.where(entropy <= settings.high_bits, settings.mid_width, 0))
         by_state = rank_in_group(forest.prior, forest.parent) < width  # NaN entropy: width 0
-        looked_up = (forest.sources & LOOKUP) > 0
+        is_free = (forest.sources & FREE) > 0
         inside = (
-            (by_state | looked_up)
+            (by_state | is_free)
             & (forest.depth <= settings.max_depth)
             & (forest.path_prior >= np.float32(settings.min_path_prior))
         )

@@ -28,6 +28,7 @@ class FlatTrees:
     left_leaves: NDArray[np.uint64]  # [splits, 1] leaves that stay when the row goes right
     first: NDArray[np.intp]  # [trees] first split of each tree
     leaf: NDArray[np.float64]  # [trees, leaves] log-odds, padded with 0
+    children: Int32Array  # [splits, 2] left and right: a split, or ~ the place of a leaf in `leaf`, flattened
     num_features: int
 
     @classmethod
@@ -41,18 +42,24 @@ class FlatTrees:
             trees = [_read_tree(_lines(block), num_features) for block in blocks]
         except (KeyError, ValueError, IndexError) as error:
             raise BundleError(f"model must be a LightGBM text model, got one that breaks off at {error}") from error
-        column, threshold, stay, leaves = (list(part) for part in zip(*trees, strict=True))
+        column, threshold, stay, leaves, below = (list(part) for part in zip(*trees, strict=True))
         width = max(len(values) for values in leaves)
         padded = np.zeros((len(trees), width))
         for row, values in zip(padded, leaves, strict=True):
             row[: len(values)] = values
         sizes = [len(values) for values in column]
+        first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
+        children = [
+            np.where(own < 0, own - place * width, own + start)
+            for place, (own, start) in enumerate(zip(below, first.tolist(), strict=True))
+        ]
         return cls(
             column=np.concatenate(column).astype(np.int32),
             threshold=np.concatenate(threshold).astype(np.float32)[:, None],
             left_leaves=np.concatenate(stay).astype(np.uint64)[:, None],
-            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
+            first=first,
             leaf=padded,
+            children=np.concatenate(children).astype(np.int32),
             num_features=num_features,
         )
 
@@ -135,14 +142,18 @@ def _numbers(parts: dict[str, str], name: str) -> NDArray[np.float64]:
 
 
 def _read_tree(parts: dict[str, str], num_features: int) -> tuple[NDArray[Any], ...]:
-    """(column [splits], threshold [splits], leaves that stay [splits], leaf values in order from left to right)."""
+    """(column [splits], threshold [splits], leaves that stay [splits], leaf values, children [splits, 2]).
+
+    Leaves are numbered from left to right; a child is a split of this tree, or ~ a leaf.
+    """
     values = _numbers(parts, "leaf_value")
     if int(parts.get("num_cat", "0")):
         raise BundleError("model must be without categorical splits, got some")
     if len(values) > MAX_LEAVES:
         raise BundleError(f"model must have at most {MAX_LEAVES} leaves a tree for the flat scorer, got {len(values)}")
     if len(values) == 1:
-        return np.zeros(1), np.full(1, np.inf), np.full(1, ~np.uint64(0), dtype=np.uint64), values
+        alone = np.asarray([[~0, ~0]])
+        return np.zeros(1), np.full(1, np.inf), np.full(1, ~np.uint64(0), dtype=np.uint64), values, alone
     feature, threshold, kinds = (_numbers(parts, n) for n in ("split_feature", "threshold", "decision_type"))
     missing = kinds.astype(np.int64) >> 2 & 3
     if (missing == 1).any():
@@ -173,4 +184,9 @@ def _read_tree(parts: dict[str, str], num_features: int) -> tuple[NDArray[Any], 
     thresholds = np.clip(threshold, -np.finfo(np.float32).max, np.finfo(np.float32).max)
     rounded = thresholds.astype(np.float32)
     rounded = np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-    return feature + np.where(nan_left, 0, num_features), rounded, np.asarray(stay, dtype=np.uint64), values[order]
+    numbered = np.empty(len(order), dtype=np.int64)
+    numbered[order] = np.arange(len(order))
+    children = np.asarray([left, right]).T
+    children = np.where(children < 0, ~numbered[~np.minimum(children, -1)], children)
+    column = feature + np.where(nan_left, 0, num_features)
+    return column, rounded, np.asarray(stay, dtype=np.uint64), values[order], children

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from treewise.policy.hook import BoolArray, Float32Array, Int32Array, Nodes, UInt8Array
 
-BELOW = "below_match_length"  # the driver's own column: what the lookup matched below the row; NaN: it was not asked
+# The driver's own columns: tokens of context that a free source matched below the row; NaN: it was not asked there.
+BELOW = "below_match_length"
+BELOW_RECYCLED = "below_order"
+ASKED = "asked"  # likewise: source bits that a free chain asked below the row
 _NAN = np.float32(np.nan)
 _DTYPES: dict[str, tuple[type, Any]] = {
     "request": (np.int32, 0),
@@ -34,12 +37,18 @@ _DTYPES: dict[str, tuple[type, Any]] = {
     "lookup_share": (np.float32, _NAN),
     "lookup_age": (np.float32, _NAN),
     "lookup_rank": (np.float32, _NAN),
+    "recycled_prob": (np.float32, _NAN),
+    "recycled_order": (np.float32, _NAN),
+    "recycled_weight": (np.float32, _NAN),
+    "recycled_rank": (np.float32, _NAN),
     "may_grow": (np.uint8, 0),
     "level": (np.int32, 0),
     "admitted": (np.bool_, False),
     "grown": (np.uint8, 0),
     "drafted": (np.bool_, False),
     BELOW: (np.float32, _NAN),
+    BELOW_RECYCLED: (np.float32, _NAN),
+    ASKED: (np.uint8, 0),
 }
 COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Nodes))
 

@@ -11,7 +11,9 @@ from treewise.data.errors import require
 from treewise.policy.budget import Float64Array, best_prefix, keep_by_price, modelled_ms, shared_survival, verify_curve
 from treewise.policy.hook import (
     DRAFT,
+    FREE,
     LOOKUP,
+    RECYCLED,
     BoolArray,
     Deployment,
     Expansion,
@@ -91,8 +93,8 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         """Admits everything, looks up everywhere, drafts where it pays."""
         candidates, forest = level.candidates, level.forest
         admit = np.ones(len(candidates.parent), dtype=np.bool_)
-        grow = self._grow(level, admit, LOOKUP)
-        survival = shared_survival(forest)
+        grow = self._grow(level, admit, FREE)
+        survival = self._survival(forest)
         open_mass = _open_mass(forest, survival)
         if level.index == 0:
             open_mass = self._uncovered_roots(candidates)
@@ -118,7 +120,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         rates = np.asarray(
             [self._rate(int(r), int(p)) for r, p in zip(context.request_id, context.position, strict=True)]
         )
-        return keep_by_price(shared_survival(forest.nodes), forest.nodes, self._bound, rates, context.position)
+        return keep_by_price(self._survival(forest.nodes), forest.nodes, self._bound, rates, context.position)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update the request's rate, and how often a growth held the next token."""
@@ -148,6 +150,10 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         assert self._deployment is not None, "bind comes before the first request"
         return self._deployment
 
+    def _survival(self, nodes: Nodes) -> Float64Array:
+        """Probability that each row's whole path matches, by the priors, [rows]."""
+        return shared_survival(nodes)
+
     def _rate(self, request_id: int, position: int) -> float:
         """Tokens per millisecond; never below plain decoding, which is always open."""
         if self.settings.rate is not None:
@@ -157,12 +163,15 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         return max(record.tokens / max(record.ms, 1e-9), 1.0 / max(plain_ms, 1e-9))
 
     def _uncovered_roots(self, roots: Nodes) -> Float64Array:
-        """Open mass of the roots once the lookup, which is free, has made its first offer, [roots]."""
-        if not self._bits & LOOKUP:
-            return np.ones(len(roots.parent), dtype=np.float64)
-        pairs = zip(roots.lookup_match_length.tolist(), roots.lookup_share.tolist(), strict=True)
-        table = self._bound.prior_table
-        return np.asarray([1.0 - table.prior(int(m), s) if m > 0 and s > 0 else 1.0 for m, s in pairs])
+        """Open mass of the roots once the free sources have made their first offer, [roots]."""
+        taken = np.zeros(len(roots.parent), dtype=np.float64)
+        if self._bits & LOOKUP:
+            pairs = zip(roots.lookup_match_length.tolist(), roots.lookup_share.tolist(), strict=True)
+            table = self._bound.prior_table
+            taken[:] = [table.prior(int(m), s) if m > 0 and s > 0 else 0.0 for m, s in pairs]
+        if self._bits & RECYCLED:
+            taken = np.fmax(taken, roots.recycled_prob)
+        return np.asarray(1.0 - taken)
 
     def _worth_drafting(
         self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array, survival: Float64Array

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import require
+from treewise.data.recycled import Recycled as Recycled
 from treewise.data.suffix import Continuations as Continuations
 
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -33,6 +34,8 @@ State: TypeAlias = Literal["none", "request", "session"]
 
 LOOKUP = 1  # grow bit of the suffix lookup: free
 DRAFT = 2  # grow bit of the draft model: has a price
+RECYCLED = 4  # grow bit of the target's recycled guesses: free
+FREE = LOOKUP | RECYCLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,12 @@ SOURCES: tuple[Source, ...] = (
             *("draft_prob", "draft_rank", "draft_entropy", "draft_margin", "in_draft_vocab"),
             *("draft_drawn_prob", "draft_drawn_rank", "draft_gap"),
         ),
+    ),
+    Source(
+        "recycled",
+        RECYCLED,
+        False,
+        ("recycled_prob", "recycled_order", "recycled_weight", "recycled_rank"),
     ),
 )
 
@@ -166,6 +175,11 @@ class Nodes:
     lookup_share: Float32Array  # [rows] count over all continuations of the match
     lookup_age: Float32Array  # [rows] tokens since the latest of those occurrences
     lookup_rank: Float32Array  # [rows] 0 for the most frequent continuation
+    # What the target gave the token behind the same last tokens before, in this request or in the frozen corpus.
+    recycled_prob: Float32Array  # [rows] that probability; 0: not among those it remembers; NaN: not asked there
+    recycled_order: Float32Array  # [rows] last tokens (path included) of the longest known context; 0: none
+    recycled_weight: Float32Array  # [rows] occurrences behind that context
+    recycled_rank: Float32Array  # [rows] 0 for the highest probability
     may_grow: UInt8Array  # [rows] source bits that the envelope allows here
     level: Int32Array  # [rows] the level that offered the row
     admitted: BoolArray  # [rows] in the tree; a descendant that is admitted later forces its ancestors in
@@ -280,6 +294,13 @@ class LookupSource(Protocol):
 
     def continuations(self, path: Sequence[int]) -> Continuations:
         """What followed the longest earlier occurrence of context + `path`. Does not change the source."""
+
+
+class RecycledSource(Protocol):
+    """The target's own earlier guesses, per request: free."""
+
+    def recycled(self, path: Sequence[int]) -> Recycled:
+        """What the target ranked high behind the last tokens of context + `path`. Does not change the source."""
 
 
 class DraftSource(Protocol):

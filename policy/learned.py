@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from treewise.data.errors import MissingExtraError, require
+from treewise.data.errors import BundleError, MissingExtraError, require
 from treewise.policy.budget import modelled_ms
 from treewise.policy.bundle import Bundle, Model
-from treewise.policy.features import FEATURES, growth_features, node_features
+from treewise.policy.features import FEATURES
 from treewise.policy.flat_scorer import FlatScorer
 from treewise.policy.hook import (
     DRAFT,
-    LOOKUP,
     BoolArray,
     Deployment,
     Expansion,
     Float32Array,
     ForestView,
-    Int32Array,
     Level,
     Nodes,
     Reach,
@@ -30,35 +28,34 @@ from treewise.policy.hook import (
     RoundContext,
     RoundOutcome,
     State,
-    UInt8Array,
 )
-from treewise.policy.planner import (
-    PLANNED_ROWS,
-    Float64Array,
-    IndexArray,
-    Opening,
-    PlannerSettings,
-    Prices,
-    choose_growths,
-    draft_at_once,
-    keep_rows,
-    normalise_siblings,
-    path_products,
-    row_prices,
-)
-from treewise.policy.pricing import Pricing
+from treewise.policy.planner import Float64Array, IndexArray, PlannerSettings
 from treewise.policy.row_scores import RowScores
 from treewise.policy.scorer import LightGBMScorer, OnnxScorer, Scorer
+from treewise.policy.weighing import AGREEMENT as AGREEMENT
+from treewise.policy.weighing import Weighing
 
-ScorerName: TypeAlias = Literal["auto", "onnx", "lightgbm", "flat"]
+ScorerName: TypeAlias = Literal["auto", "compiled", "onnx", "lightgbm", "flat"]
+Compiled: TypeAlias = Literal["auto", "on", "off"]
 
-_LOOKUP_BIT, _DRAFT_BIT = np.uint8(LOOKUP), np.uint8(DRAFT)
+_DRAFT_BIT = np.uint8(DRAFT)
 RATE_ROUNDS = 30.0  # rounds that the first guess of the throughput counts for
-AGREEMENT = 0.3  # a source's chance of the next token before it was seen at work
 
 
-def make_scorer(model: Model, name: ScorerName = "auto") -> Scorer:
-    """A scorer of `model`; "auto" takes the fastest that is installed.
+def uses_compiled(choice: Compiled) -> bool:
+    """Whether machine code is used: where numba is installed, always or never.
+
+    Raises `ParameterError` on another choice, `MissingExtraError` where it is "on" and numba is not installed.
+    """
+    require(choice in get_args(Compiled), "compiled", f"one of {', '.join(get_args(Compiled))}", choice)
+    is_there = find_spec("numba") is not None
+    if choice == "on" and not is_there:
+        raise MissingExtraError("numba", "fast")
+    return is_there and choice != "off"
+
+
+def make_scorer(model: Model, name: ScorerName = "auto", compiled: Compiled = "auto") -> Scorer:
+    """A scorer of `model`; "auto" takes the fastest that is installed, of those that `compiled` allows.
 
     Raises `ParameterError` on another name, `MissingExtraError` where its package is not installed.
     """
@@ -67,6 +64,15 @@ def make_scorer(model: Model, name: ScorerName = "auto") -> Scorer:
         return LightGBMScorer(model.text, model.calibration)
     if name == "flat":
         return FlatScorer(model.text, model.calibration)
+    if name == "compiled" or (name == "auto" and uses_compiled(compiled)):
+        uses_compiled("on")
+        from treewise.policy.compiled_scorer import CompiledScorer
+
+        try:
+            return CompiledScorer(model.text, model.calibration)
+        except BundleError:  # trees that only the graph's own runtime repeats
+            if name == "compiled":
+                raise
     try:
         return OnnxScorer(model.graph)
     except MissingExtraError:
@@ -92,23 +98,30 @@ class LearnedPolicy:
 
     state: State = "request"
 
-    def __init__(self, bundle: Bundle, scorer: ScorerName = "auto", folder: str | Path = "") -> None:
+    def __init__(
+        self, bundle: Bundle, scorer: ScorerName = "auto", folder: str | Path = "", compiled: Compiled = "auto"
+    ) -> None:
+        """`compiled`: whether the arithmetic runs as machine code, see `uses_compiled`; decisions are the same."""
         self.bundle = bundle
         self.settings: PlannerSettings = bundle.planner
         self._folder = str(folder)
-        self._match = make_scorer(bundle.match, scorer)
-        self._growth = make_scorer(bundle.growth, scorer) if bundle.growth is not None else None
+        self._weigh: type[Weighing] = Weighing
+        if uses_compiled(compiled):
+            from treewise.policy.compiled_weighing import CompiledWeighing
+
+            self._weigh = CompiledWeighing
+        self._match = make_scorer(bundle.match, scorer, compiled)
+        self._growth = make_scorer(bundle.growth, scorer, compiled) if bundle.growth is not None else None
         self._records: dict[int, _Record] = {}
         self._deployment: Deployment | None = None
-        self._pricing: Pricing | None = None
+        self._weighing: Weighing | None = None
         self._scores = RowScores(0)
-        self._least: Float64Array = np.zeros(0)  # [requests] survival below which a row does not pay
         self._described: Float32Array = np.zeros((0, len(FEATURES)), dtype=np.float32)  # rows scored by the last call
 
     @classmethod
-    def load(cls, folder: str | Path, scorer: ScorerName = "auto") -> LearnedPolicy:
-        """The policy of the bundle in `folder`. Raises as `Bundle.load` and `make_scorer` do."""
-        return cls(Bundle.load(folder), scorer, folder)
+    def load(cls, folder: str | Path, scorer: ScorerName = "auto", compiled: Compiled = "auto") -> LearnedPolicy:
+        """The policy of the bundle in `folder`. Raises as `Bundle.load`, `uses_compiled` and `make_scorer` do."""
+        return cls(Bundle.load(folder), scorer, folder, compiled)
 
     @property
     def spec(self) -> str:
@@ -134,7 +147,7 @@ class LearnedPolicy:
         # Its own calls are priced by its own time.
         cost = replace(deployment.cost, policy_ms=self.call_ms)
         self._deployment = replace(deployment, cost=cost)
-        self._pricing = Pricing(self._deployment)
+        self._weighing = self._weigh(self._deployment, self.settings)
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the bundle's guess of the throughput."""
@@ -145,40 +158,16 @@ class LearnedPolicy:
         """Scores the new rows, then weighs what each growth adds against its price."""
         if level.index == 0:
             return self._open(level)
-        forest, candidates = level.forest, level.candidates
-        scores = self._scores
-        survival = self._survival(forest, level.context)
-        mine = survival[level.start :]
-        pays = mine > self._least[candidates.request]
-        admit = pays
-        if self._bound.sources & DRAFT:
-            admit = pays | ~scores.drafted[level.start :]  # a row that still waits for the draft's opinion may rise
-        may_draft = (candidates.may_grow & _DRAFT_BIT).astype(np.bool_) & pays
-        may_look_up = (candidates.may_grow & _LOOKUP_BIT).astype(np.bool_)
-        wanted = may_draft.nonzero()[0]
-        self._score_growth(forest, wanted + level.start, level.context)
-        grow = np.zeros(len(mine), dtype=np.uint8)
-        for request, _, own in self._shares(candidates.request[wanted]):
-            if own.size:
-                drafts = self._choose_growths(level, wanted[own] + level.start, survival, request)
-                grow[drafts - level.start] = _DRAFT_BIT
-        if may_look_up.any():
-            self._look_up(level, mine, may_look_up, grow)
-        return Expansion(admit | (grow > 0), grow)
+        weighing, scores = self._bound_weighing, self._scores
+        survival = self._survival(level.forest, level.context)
+        admit, rows = weighing.admission(scores, survival, level)
+        self._score_growth(level.forest, rows, level.context)
+        return weighing.growths(scores, survival, level, admit, rows)
 
     def select(self, forest: ForestView) -> BoolArray:
         """The node set with the most survival left after its price."""
-        nodes = forest.nodes
-        survival = self._survival(nodes, forest.context)
-        roots = len(self._scores.prices)
-        keep = np.zeros(len(survival), dtype=np.bool_)
-        keep[:roots] = True
-        inner = nodes.admitted[roots:].nonzero()[0] + roots
-        for _, prices, own in self._shares(nodes.request[inner]):
-            rows = inner[own]
-            covering = self._bound_pricing.cover(prices, len(rows))
-            keep[keep_rows(survival, rows, covering, self.settings.prune_scale)] = True
-        return keep
+        survival = self._survival(forest.nodes, forest.context)
+        return self._bound_weighing.keep(self._scores, survival, forest)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update each request's throughput."""
@@ -213,104 +202,31 @@ class LearnedPolicy:
         return self._deployment
 
     @property
-    def _bound_pricing(self) -> Pricing:
-        assert self._pricing is not None, "bind comes before the first request"
-        return self._pricing
+    def _bound_weighing(self) -> Weighing:
+        assert self._weighing is not None, "bind comes before the first request"
+        return self._weighing
 
     def _open(self, level: Level) -> Expansion:
-        """The opening level: the lookup wherever there is one, the draft where it pays to ask it at once."""
+        """The opening level: the free sources wherever there are any, the draft where it pays to ask it at once."""
         context, roots = level.context, level.candidates
-        count = len(context.request_id)
-        scores = self._scores = RowScores(count)
+        weighing = self._bound_weighing
+        self._scores = weighing.open(context, [self.rate(request) for request in context.request_id.tolist()])
         self._described = self._described[:0]
-        scores.prices = [
-            self._bound_pricing.at(int(position), self.rate(int(request)))
-            for position, request in zip(context.position, context.request_id, strict=True)
-        ]
-        scale = self.settings.prune_scale
-        self._least = np.asarray([p.rate * scale * p.curves.cheapest_row_ms for p in scores.prices])
-        grow = roots.may_grow & _LOOKUP_BIT
         rows = (roots.may_grow & _DRAFT_BIT).nonzero()[0]
         self._score_growth(level.forest, rows, context)
-        envelope, table = self._bound.envelope, self._bound.prior_table
-        for request in rows.tolist():
-            length, share = roots.lookup_match_length[request], roots.lookup_share[request]
-            known = bool(grow[request]) and bool(length > 0) and bool(share > 0)
-            first = table.prior(int(length), float(share)) if known else 0.0
-            levels = self._deepest(context, request)
-            carries = first >= envelope.min_grow_prior
-            opening = Opening(
-                float(self._scores.holds[request]), first, carries, levels, int(context.catch_up[request])
-            )
-            if draft_at_once(opening, self._scores.prices[request], self.settings.opening_scale):
-                grow[request] |= DRAFT
-        return Expansion(np.ones(count, dtype=np.bool_), grow)
-
-    def _look_up(self, level: Level, survival: Float64Array, may_look_up: BoolArray, grow: UInt8Array) -> None:
-        """Add the lookup's bit to `grow` where it pays; all arrays are [candidates].
-
-        The lookup is free, but a level more is not, unless the draft opens it anyway.
-        """
-        request = level.candidates.request
-        agreement = level.context.lookup_agreement.astype(np.float64)
-        held = np.where(np.isnan(agreement), AGREEMENT, agreement)
-        prices = self._scores.prices
-        row_price = np.asarray([p.rate * p.curves.cheapest_row_ms for p in prices])
-        level_price = np.asarray([p.rate * p.call_ms for p in prices])
-        gain = np.where(may_look_up, survival * held[request] - row_price[request], 0.0)
-        opens = np.bincount(request, weights=np.maximum(gain, 0.0), minlength=len(prices)) > level_price
-        drafts = grow > 0
-        opens[request[drafts]] = True
-        grow[((gain > 0.0) & opens[request]) | (drafts & may_look_up)] |= _LOOKUP_BIT
-
-    def _shares(self, request: Int32Array) -> Iterator[tuple[int, Prices, IndexArray]]:
-        """(request, its prices, its places among `request` [n], ascending), request by request."""
-        prices = self._scores.prices
-        if len(prices) == 1:
-            yield 0, prices[0], np.arange(len(request))
-            return
-        order = request.argsort(kind="stable")
-        ends = request[order].searchsorted(np.arange(len(prices) + 1)).tolist()
-        for place, own in enumerate(prices):
-            yield place, own, order[ends[place] : ends[place + 1]]
-
-    def _choose_growths(self, level: Level, rows: IndexArray, survival: Float64Array, request: int) -> IndexArray:
-        """Those of one request's forest `rows` to draft below."""
-        forest, context, scores = level.forest, level.context, self._scores
-        roots = len(scores.prices)
-        inner = survival[roots:]
-        if roots > 1:
-            inner = inner[forest.request[roots:] == request]
-        prices = self._bound_pricing.cover(scores.prices[request], len(inner) + PLANNED_ROWS)
-        return choose_growths(
-            survival,
-            scores.holds,
-            rows,
-            forest,
-            self._deepest(context, request),
-            int(context.catch_up[request]),
-            row_prices(inner, prices, self.settings.prune_scale),
-            prices,
-            self.settings.growth_scale,
-        )
-
-    def _deepest(self, context: RoundContext, request: int) -> int:
-        """Deepest node that may be guessed."""
-        return min(self._bound.envelope.max_depth, int(context.remaining_tokens[request]) - 1)
+        grow = weighing.openings(self._scores, level, rows)
+        return Expansion(np.ones(len(grow), dtype=np.bool_), grow)
 
     def _survival(self, forest: Nodes, context: RoundContext) -> Float64Array:
         """Probability that each row's whole path matches, [rows]; scores what is new or has changed."""
-        scores = self._scores
-        rows = scores.stale(forest)
-        if rows.size:
-            self._described = node_features(forest, rows, context)  # new rows are the last ones
-            scores.match[rows] = self._match.score(self._described)
-        elif scores.survival is not None:
+        scores, weighing = self._scores, self._bound_weighing
+        rows = weighing.stale(scores, forest)
+        if not rows.size and scores.survival is not None:
             return scores.survival
-        match = scores.match
-        if self.settings.sibling_normalise:
-            match = normalise_siblings(match, forest.parent, scores.requests)
-        scores.survival = path_products(match, forest.parent, int(forest.depth.max(initial=0)))
+        if rows.size:
+            self._described = weighing.node_features(forest, rows, context)  # new rows are the last ones
+            scores.match[rows] = self._match.score(self._described)
+        scores.survival = weighing.survival(scores, forest)
         return scores.survival
 
     def _score_growth(self, forest: Nodes, rows: IndexArray, context: RoundContext) -> None:
@@ -318,19 +234,20 @@ class LearnedPolicy:
         if not rows.size:
             return
         if self._growth is not None:
-            described = self._described[rows - len(forest.parent)] if len(self._described) else None
-            self._scores.holds[rows] = self._growth.score(growth_features(forest, rows, context, described))
+            described = self._described if len(self._described) else None
+            features = self._bound_weighing.growth_features(forest, rows, context, described)
+            self._scores.holds[rows] = self._growth.score(features)
             return
         # Without a growth model: what the offered children leave open, times the draft's recent agreement.
+        table = self._bound.prior_table
         inner = forest.parent >= 0
         taken = np.bincount(
             forest.parent[inner], weights=self._scores.match[: len(inner)][inner], minlength=len(forest.parent)
         )
-        at_root = (forest.parent[rows] < 0) & (forest.lookup_match_length[rows] > 0)
-        table = self._bound.prior_table
-        for row in rows[at_root].tolist():
-            first = table.prior(int(forest.lookup_match_length[row]), float(forest.lookup_share[row]))
-            taken[row] = max(taken[row], first)
+        at_root = rows[forest.parent[rows] < 0]
+        for row in at_root[forest.lookup_match_length[at_root] > 0].tolist():
+            taken[row] = table.prior(int(forest.lookup_match_length[row]), float(forest.lookup_share[row]))
+        taken[at_root] = np.fmax(taken[at_root], forest.recycled_prob[at_root])
         held = np.asarray([_chance(float(value)) for value in context.draft_agreement])
         self._scores.holds[rows] = held[forest.request[rows]] * np.clip(1.0 - taken[rows], 0.0, 1.0)
 

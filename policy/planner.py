@@ -187,6 +187,8 @@ def choose_growths(
         run, nodes, extra = _with_ancestors(rows, forest, catch_up)
     room = deepest - forest.depth[run]
     levels = min(int(room.max()), PLANNED_LEVELS)
+    if levels < 1:
+        return rows[:0]
     gains = _growth_gains(survival[run], holds[run], room, levels)
     if run is not rows:
         gains = gains[nodes - 1]
@@ -209,7 +211,7 @@ def _growth_gains(
 
     `survival`, `holds` and `room` (levels that fit below) are [rows].
     """
-    steps: Float64Array = holds[:, None] ** _LEVELS[:levels]
+    steps: Float64Array = np.repeat(holds[:, None], levels, axis=1).cumprod(axis=1)
     if room.min() < levels:
         steps[_LEVELS[:levels] > room[:, None]] = 0.0
     gains: Float64Array = survival[:, None] * steps.cumsum(axis=1)
@@ -255,10 +257,12 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
     rate, catch_up, match = prices.rate * scale, opening.catch_up, opening.first_match
     chain = np.cumprod(np.full(levels, match)) if match > 0.0 else np.zeros(0)  # what the lookup will offer for nothing
     row_price = row_prices(chain, prices).tolist()
+    most = len(row_price) - 1
     gain, now, depth = 0.0, -np.inf, 0
-    first_ms, next_ms = prices.growth_ms(1 + catch_up), prices.growth_ms(1)
+    first_ms, next_ms, step = prices.growth_ms(1 + catch_up), prices.growth_ms(1), 1.0
     for level in range(1, min(levels, PLANNED_LEVELS) + 1):
-        gain += holds**level
+        step *= holds
+        gain += step
         net = gain - rate * (first_ms + (level - 1) * next_ms) - row_price[level]
         if net > now:
             now, depth = net, level
@@ -266,10 +270,11 @@ def draft_at_once(opening: Opening, prices: Prices, scale: float = 1.0) -> bool:
         return False
     if not opening.carries or levels < 2:
         return True
-    more, together, then = 0.0, -np.inf, 0.0
+    more, together, then, survival = 0.0, -np.inf, 0.0, 1.0
     for nodes in range(1, levels):
-        more += match**nodes * holds
-        price = row_price[depth + nodes] - row_price[depth]
+        survival *= match
+        more += survival * holds
+        price = row_price[min(depth + nodes, most)] - row_price[depth]
         joint = rate * (prices.growth_ms(1 + nodes + catch_up) - first_ms)
         together = max(together, more - price - joint)
         then = max(then, more - price - rate * prices.growth_ms(nodes))

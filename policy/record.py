@@ -8,7 +8,7 @@ import numpy as np
 
 from treewise.data.trace_schema import NodeTable, Rounds
 from treewise.data.trace_writer import TraceWriter
-from treewise.policy.forest import Forest
+from treewise.policy.forest import ASKED, Forest
 from treewise.policy.hook import BoolArray, Int8Array
 from treewise.policy.outcome import RoundRecord
 
@@ -26,6 +26,14 @@ NODE_SIGNALS = (
     "lookup_share",
     "lookup_age",
     "lookup_rank",
+    "recycled_prob",
+    "recycled_order",
+    "recycled_weight",
+    "recycled_rank",
+)
+ROOT_SIGNALS = (
+    *("lookup_match_length", "lookup_count", "lookup_share", "lookup_age"),
+    *("recycled_prob", "recycled_order", "recycled_weight"),
 )
 
 
@@ -46,8 +54,9 @@ def node_columns(
     parts: dict[str, Any] = {name: column(name)[rows].copy() for name in NODE_SIGNALS}
     for name in ("depth", "level"):
         parts[name] = column(name)[rows].astype(np.int16)
-    for name in ("token", "sources", "admitted", "grown", "drafted"):
+    for name in ("token", "sources", "admitted", "drafted"):
         parts[name] = column(name)[rows].copy()
+    parts["grown"] = column("grown")[rows] | column(ASKED)[rows]
     parts["request"] = np.full(len(rows), request, dtype=np.int32)
     parts["round"] = np.full(len(rows), round_index, dtype=np.int32)
     parts["node"] = number[rows]
@@ -92,10 +101,7 @@ class LiveRecorder:
                 "lookup_agrees": record.lookup_agrees,
                 "target_entropy": float(context.target_entropy[0]),
                 "target_margin": float(context.target_margin[0]),
-                **{
-                    name: float(forest.column(name)[0])
-                    for name in ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
-                },
+                **{name: float(forest.column(name)[0]) for name in ROOT_SIGNALS},
                 "opening": int(forest.column("grown")[0]),
                 "num_nodes": len(nodes["node"]),
                 "accepted_length": int(record.walk.accepted_length[0]),

@@ -12,14 +12,16 @@ from treewise.policy.chain import ChainPolicy
 from treewise.policy.cumulative import CumulativePolicy
 from treewise.policy.entropy import EntropyPolicy
 from treewise.policy.frontier import FrontierPolicy
+from treewise.policy.frontier_table import FrontierTablePolicy
 from treewise.policy.hook import TreePolicy
 from treewise.policy.plain import PlainPolicy
-from treewise.policy.rule import RulePolicy, format_value, setting_names
+from treewise.policy.rule import RulePolicy, format_spec, format_value, setting_names
 from treewise.policy.static import StaticPolicy
 from treewise.policy.switch import SwitchPolicy
 from treewise.policy.topn import TopNPolicy
 
 LEARNED = "learned"
+GUARDED = "guarded"
 RULES: dict[str, type[RulePolicy[Any]]] = {
     rule.name: rule
     for rule in (
@@ -35,46 +37,54 @@ RULES: dict[str, type[RulePolicy[Any]]] = {
 }
 
 
+# Rules that cannot do without a file: `name:FILE`, further settings behind it.
+FILED: dict[str, type[RulePolicy[Any]]] = {FrontierTablePolicy.name: FrontierTablePolicy}
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyDescription:
     """One registered policy, for people."""
 
     name: str
-    spec: str  # with its defaults; `learned:DIR` for the learned policy
+    spec: str  # with its defaults; `learned:DIR` and `frontier-table:FILE` where it needs a folder or a file
     summary: str
     settings: tuple[tuple[str, str], ...]  # (name, default)
 
 
 def policy_names() -> tuple[str, ...]:
     """Every name that a spec string may start with."""
-    return (*RULES, LEARNED)
+    return (*RULES, *FILED, LEARNED, GUARDED)
 
 
 def describe_policies() -> tuple[PolicyDescription, ...]:
     """Name, default spec, one sentence and the settings of every policy."""
     rules = []
-    for name, rule in RULES.items():
-        policy = rule()
+    for name, rule in (RULES | FILED).items():
+        settings = rule.settings_type()
         names = setting_names(rule.settings_type)
-        defaults = tuple((setting, format_value(getattr(policy.settings, setting))) for setting in names)
-        rules.append(PolicyDescription(name, policy.spec, _summary(rule), defaults))
+        defaults = tuple((setting, format_value(getattr(settings, setting))) for setting in names)
+        spec = f"{name}:FILE" if name in FILED else format_spec(name, rule.positional, settings)
+        rules.append(PolicyDescription(name, spec, _summary(rule), defaults))
     learned = PolicyDescription(LEARNED, f"{LEARNED}:DIR", "A trained policy bundle.", ())
-    return (*rules, learned)
+    summary = "A trained policy bundle that recalibrates itself and steps aside while something simpler is faster."
+    return (*rules, learned, PolicyDescription(GUARDED, f"{GUARDED}:DIR", summary, ()))
 
 
 def parse_policy(spec: str) -> TreePolicy:
-    """The policy that `spec` names: `name`, `name:5`, `name:3x4`, `name:key=value,...`, mixes, or `learned:DIR`.
+    """The policy that `spec` names: `name`, `name:5`, `name:3x4`, `name:key=value,...`, mixes, `name:FILE,key=value`,
+    `learned:DIR` or `guarded:DIR`.
 
     Raises `PolicySpecError` on an unknown name, setting or value.
     """
     name, colon, rest = spec.strip().partition(":")
-    if name == LEARNED:
+    if name in (LEARNED, GUARDED):
         if not rest:
-            raise PolicySpecError(f"policy must be {LEARNED}:DIR with the folder of a bundle, got {spec!r}")
-        from treewise.policy.learned import LearnedPolicy  # the scorers' packages load only when a bundle is asked for
+            raise PolicySpecError(f"policy must be {name}:DIR with the folder of a bundle, got {spec!r}")
+        from treewise.policy.guard import GuardedPolicy  # the scorers' packages load only when a bundle is asked for
+        from treewise.policy.learned import LearnedPolicy
 
-        return LearnedPolicy.load(rest)
-    rule = RULES.get(name)
+        return (LearnedPolicy if name == LEARNED else GuardedPolicy).load(rest)
+    rule = RULES.get(name) or FILED.get(name)
     if rule is None:
         raise PolicySpecError(f"policy must be one of {', '.join(policy_names())}, got {name!r} in {spec!r}")
     if colon and not rest:
@@ -115,7 +125,7 @@ def _parse_settings(rule: type[RulePolicy[Any]], rest: str, spec: str) -> dict[s
         if equals:
             pairs = [(key.strip(), text)]
         else:
-            given = part.split("x")
+            given = [part] if rule.name in FILED else part.split("x")  # a file's name may hold an x
             if place or len(given) > len(rule.positional):
                 form = "x".join(rule.positional).upper()
                 shape = f"{rule.name}:{form}" if form else f"{rule.name} with settings by name only"
@@ -137,6 +147,8 @@ def _parse_value(name: str, text: str, kind: Any, spec: str) -> object:
     choices = get_args(kind) or (kind,)
     if NoneType in choices and text == "none":
         return None
+    if str in choices:
+        return text
     number: type[int] | type[float] = int if int in choices else float
     rule = "a whole number" if number is int else "a number"
     try:

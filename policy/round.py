@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.policy.draft_growth import DraftGrowth
 from treewise.policy.draft_ranking import PLAIN
-from treewise.policy.forest import BELOW, Forest, close_upward
+from treewise.policy.forest import BELOW, BELOW_RECYCLED, Forest, close_upward
+from treewise.policy.free_growth import FreeGrowth
 from treewise.policy.hook import (
     DRAFT,
+    FREE,
     LOOKUP,
+    RECYCLED,
     BoolArray,
     DraftSource,
     Expansion,
@@ -26,11 +29,11 @@ from treewise.policy.hook import (
     Int32Array,
     Level,
     LookupSource,
+    RecycledSource,
     RoundContext,
     TreePolicy,
     UInt8Array,
 )
-from treewise.policy.lookup_growth import LookupGrowth
 
 IndexArray = NDArray[np.intp]
 _NO_ROWS: IndexArray = np.zeros(0, dtype=np.intp)
@@ -54,8 +57,8 @@ class RoundTree:
 class RoundBuilder:
     """Grows the trees of one round for a batch of requests.
 
-    Both sources are optional. The builder owns the forest, which is valid until the next `build`. Without
-    `whole_chains` the lookup's continuations are offered one depth at a time: then every row's path prior is final
+    Every source is optional. The builder owns the forest, which is valid until the next `build`. Without
+    `whole_chains` the free sources' guesses are offered one depth at a time: then every row's path prior is final
     before anything is offered below it, and growing everything brings whatever any order of asking could bring.
     """
 
@@ -64,7 +67,7 @@ class RoundBuilder:
     ) -> None:
         self.envelope = envelope
         self.forest = Forest()
-        self._lookup = LookupGrowth(envelope, prior_table, whole_chains)
+        self._free = FreeGrowth(envelope, prior_table, whole_chains)
         self._draft = DraftGrowth(envelope, ranking)
 
     def build(
@@ -74,14 +77,17 @@ class RoundBuilder:
         root_tokens: Int32Array,
         lookups: Sequence[LookupSource | None],
         draft: DraftSource | None,
+        recycled: Sequence[RecycledSource | None] = (),
     ) -> RoundTree:
-        """Grow, then keep. `root_tokens` [requests] and `lookups` follow the order of `context`.
+        """Grow, then keep. `root_tokens` [requests], `lookups` and `recycled` follow the order of `context`.
+
+        An empty `recycled`: that source does not exist.
 
         Exceptions of the policy pass through; wrap it in `ContainedPolicy` to survive them.
         """
         forest = self.forest
         limits = self.depth_limits(context)
-        self._open(limits, root_tokens, lookups, draft)
+        self._open(limits, root_tokens, lookups, draft, recycled)
         growth_tokens: list[int] = []
         start, index = 0, 0
         while True:
@@ -90,13 +96,17 @@ class RoundBuilder:
             index += 1
             if not grow.any():
                 break
-            rows = (grow & LOOKUP).nonzero()[0] + start
+            free = grow & np.uint8(FREE)
+            own = free.nonzero()[0]
+            rows = own + start
             drafts = (grow & DRAFT).nonzero()[0] + start
             start = forest.num_rows
-            tops = self._lookup.offer(forest, rows, lookups, limits, draft) if rows.size else _NO_ROWS
+            tops = _NO_ROWS
+            if rows.size:
+                tops = self._free.offer(forest, rows, free[own], lookups, recycled, limits, draft)
             forest.column("level")[start:] = index
             if drafts.size and draft is not None:
-                growth_tokens.append(self._draft.offer(forest, drafts, draft, context, limits, self._lookup))
+                growth_tokens.append(self._draft.offer(forest, drafts, draft, context, limits, self._free))
             if forest.num_rows == start:
                 break
             forest.column("level")[start:] = index
@@ -116,10 +126,11 @@ class RoundBuilder:
         root_tokens: Int32Array,
         lookups: Sequence[LookupSource | None],
         draft: DraftSource | None,
+        recycled: Sequence[RecycledSource | None] = (),
     ) -> None:
         forest, column = self.forest, self.forest.column
         forest.clear()
-        self._lookup.clear()
+        self._free.clear()
         count = len(root_tokens)
         forest.append(count)
         column("request")[:] = np.arange(count)
@@ -135,6 +146,13 @@ class RoundBuilder:
                 column("lookup_share")[row] = first.shares[0] if first.shares else 0
                 if first.ages:
                     column("lookup_age")[row] = first.ages[0]
+        for row, memory in enumerate(recycled):
+            if memory is not None:
+                bits[row] |= RECYCLED
+                known = memory.recycled(())
+                column("recycled_prob")[row] = known.probs[0] if known.probs else 0
+                column("recycled_order")[row] = known.order
+                column("recycled_weight")[row] = known.weight
         column("may_grow")[:] = np.where(limits > 0, bits, 0)
 
     def _admit(self, expansion: Expansion, start: int) -> UInt8Array:
@@ -150,8 +168,8 @@ class RoundBuilder:
     def _finish_level(self, start: int, tops: IndexArray, limits: Int32Array, drafts: bool) -> None:
         """Price and permission of the new rows, once every ancestor's state is final.
 
-        `tops` are the rows below which the lookup was asked, one for each of the first new rows; the draft ran on the
-        parents of the others.
+        `tops` are the rows below which a free source was asked, one for each of the first new rows; the draft ran on
+        the parents of the others.
         """
         column = self.forest.column
         request, depth, may_grow = column("request"), column("depth"), column("may_grow")
@@ -162,7 +180,11 @@ class RoundBuilder:
             above = np.where(column("drafted")[tops], -1, missing[tops])
             missing[chain] = above + depth[chain] - depth[tops]
         requests = request[new]
-        bits = np.isnan(column(BELOW)[new]) * (may_grow[requests] & LOOKUP)  # asked already: no more
+        open_bits = may_grow[requests]
+        likely = column("path_prior")[new] >= self.envelope.min_grow_prior
+        # A row is asked once: what went on below it in a chain may not be asked again.
+        fresh = np.isnan(column(BELOW)[new]) & np.isnan(column(BELOW_RECYCLED)[new])
+        bits = fresh * (open_bits & LOOKUP) | (fresh & likely) * (open_bits & RECYCLED)
         if drafts:
-            bits |= (column("path_prior")[new] >= self.envelope.min_grow_prior) * np.uint8(DRAFT)
+            bits |= likely * np.uint8(DRAFT)
         may_grow[new] = bits * (depth[new] < limits[requests])

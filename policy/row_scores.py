@@ -15,6 +15,7 @@ class RowScores:
         self.requests = requests
         self.rows = requests
         self.prices: list[Prices] = []  # [requests]
+        self.least: Float64Array = np.zeros(requests)  # [requests] survival below which a row does not pay
         self.survival: Float64Array | None = None  # [rows] of the last scoring, while nothing is new
         self._match: Float64Array = np.ones(max(capacity, requests))
         self._holds: Float64Array = np.zeros(max(capacity, requests))
@@ -35,9 +36,9 @@ class RowScores:
         """The draft had run on the parent, [rows]."""
         return self._drafted[: self.rows]
 
-    def stale(self, forest: Nodes) -> IndexArray:
-        """Rows that are new, or whose own or parent's signals the draft has filled in since they were scored."""
-        known, rows, roots = self.rows, len(forest.parent), self.requests
+    def cover(self, rows: int) -> None:
+        """Go on to `rows` rows; of those that are new nothing holds yet."""
+        known = self.rows
         if rows > len(self._match):
             more = np.zeros(rows)
             self._match = np.concatenate([self._match, more])
@@ -45,6 +46,11 @@ class RowScores:
             self._drafted = np.concatenate([self._drafted, more > 0.0])
         self._holds[known:rows] = 0.0
         self.rows = rows
+
+    def stale(self, forest: Nodes) -> IndexArray:
+        """Rows that are new, or whose own or parent's signals the draft has filled in since they were scored."""
+        known, rows, roots = self.rows, len(forest.parent), self.requests
+        self.cover(rows)
         above = forest.parent[roots:]
         drafted = forest.drafted[above]
         mine = self._drafted[roots:rows]

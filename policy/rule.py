@@ -12,7 +12,9 @@ from treewise.data.envelope import Envelope
 from treewise.data.errors import require
 from treewise.policy.hook import (
     DRAFT,
+    FREE,
     LOOKUP,
+    RECYCLED,
     BoolArray,
     Deployment,
     Expansion,
@@ -25,16 +27,24 @@ from treewise.policy.hook import (
     UInt8Array,
 )
 
-Sources: TypeAlias = Literal["both", "draft", "lookup"]
+Sources: TypeAlias = Literal["all", "both", "draft", "lookup", "recycled", "free"]
 SettingsT = TypeVar("SettingsT")
-_SOURCE_BITS: dict[str, int] = {"both": DRAFT | LOOKUP, "draft": DRAFT, "lookup": LOOKUP}
+_ALL = DRAFT | FREE
+_SOURCE_BITS: dict[str, int] = {
+    "all": _ALL,
+    "both": DRAFT | LOOKUP,
+    "draft": DRAFT,
+    "lookup": LOOKUP,
+    "recycled": RECYCLED,
+    "free": FREE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChoice:
     """Which of the deployment's sources a rule policy asks."""
 
-    sources: Sources = "both"
+    sources: Sources = "all"
 
     def __post_init__(self) -> None:
         require(self.sources in _SOURCE_BITS, "sources", f"one of {', '.join(sorted(_SOURCE_BITS))}", self.sources)
@@ -55,7 +65,7 @@ class RulePolicy(ABC, Generic[SettingsT]):
     def __init__(self, settings: SettingsT | None = None) -> None:
         self.settings: SettingsT = self.settings_type() if settings is None else settings
         choice = self.settings
-        self._wanted = _SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else DRAFT | LOOKUP
+        self._wanted = _SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else _ALL
         self._bits = self._wanted
         self._envelope = Envelope()
 
@@ -63,6 +73,11 @@ class RulePolicy(ABC, Generic[SettingsT]):
     def reach(self) -> Reach:
         """Whatever the deployment's envelope offers; the default envelope before `bind`."""
         return self._reach(None)
+
+    @property
+    def sources_asked(self) -> int:
+        """Bits of the sources that it ever asks; once bound, of those that exist."""
+        return self._bits
 
     @property
     def spec(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treewise.data.errors import require
-from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, Expansion, ForestView, Level
+from treewise.policy.hook import DRAFT, FREE, BoolArray, Expansion, ForestView, Level
 from treewise.policy.ranking import top_nodes
 from treewise.policy.rule import RulePolicy
 from treewise.policy.topn import beam
@@ -44,10 +44,10 @@ class SwitchPolicy(RulePolicy[SwitchSettings]):
         candidates = level.candidates
         admit = np.ones(len(candidates.parent), dtype=np.bool_)
         if level.index == 0:
-            may_look = (candidates.may_grow & LOOKUP) > 0
+            may_look = (candidates.may_grow & self._bits & FREE) > 0
             long_match = candidates.lookup_match_length >= self.settings.min_match  # NaN: no
             look = may_look & (long_match | ((candidates.may_grow & self._bits & DRAFT) == 0))
-            return Expansion(admit, self._grow(level, look, LOOKUP) | self._grow(level, ~look, DRAFT))
+            return Expansion(admit, self._grow(level, look, FREE) | self._grow(level, ~look, DRAFT))
         drafting = (level.forest.grown[candidates.request] & DRAFT) > 0  # a request's root row is its index
         if level.index >= self.settings.depth:
             drafting = np.zeros_like(drafting)

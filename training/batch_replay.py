@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from treewise.data.errors import CoverageError, PolicyError
 from treewise.policy.hook import (
     DRAFT,
-    LOOKUP,
     Deployment,
     Int32Array,
     RequestInfo,
@@ -23,7 +22,7 @@ from treewise.policy.hook import (
 )
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundTree
-from treewise.training.batch_lookup import BatchBuilder
+from treewise.training.batch_free import BatchBuilder
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_batch import BatchDraft
 from treewise.training.logged_columns import LoggedColumns
@@ -71,7 +70,7 @@ class BatchReplay:
             deployment.prior_table,
             deployment.ranking,
             columns,
-            has_lookup=bool(deployment.sources & LOOKUP),
+            deployment.sources,
         )
         self._has_draft = bool(deployment.sources & DRAFT)
 

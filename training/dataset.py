@@ -16,16 +16,16 @@ from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import CoverageError, ParameterError, TraceError, require
 from treewise.policy.draft_ranking import RANKINGS
 from treewise.policy.features import FEATURES, GROWTH_FEATURES, node_features
-from treewise.policy.hook import DRAFT, LOOKUP, Int8Array, Int32Array, Nodes, RoundContext
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, Int8Array, Int32Array, Nodes, RoundContext
 from treewise.policy.outcome import Walk, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
 from treewise.training.live_rows import live_rounds
 from treewise.training.logged import LoggedRequest
-from treewise.training.logged_sources import LoggedDraft, LoggedLookup
+from treewise.training.logged_sources import LoggedDraft, LoggedLookup, LoggedRecycled
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.logged_tree import LoggedTree
-from treewise.training.rows import BOTH, DRAFT_ONLY, LOOKUP_ONLY, Dataset, GrowthRows, MatchRows, Pile, TreeRows
+from treewise.training.rows import BOTH, DRAFT_ONLY, FREE_ONLY, Dataset, GrowthRows, MatchRows, Pile, TreeRows
 from treewise.training.views import VIEWS, View, ViewPolicy
 
 Step = Callable[[], None]
@@ -33,7 +33,10 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class DatasetSettings:
-    """Which rows are drawn. Where a trace holds one source, only the first view is drawn: the others say the same."""
+    """Which rows are drawn.
+
+    Where a trace holds no draft or no free source, only the first view is drawn: the others say much the same.
+    """
 
     views: tuple[View, ...] = VIEWS
     stride: int = 1  # every stride-th root position of each request, at least
@@ -87,7 +90,7 @@ class DatasetBuilder:
             if place % self.settings.stride == 0 and progress.remaining_tokens > 1:
                 context = build_context([progress])
                 tree = request.tree(position)
-                for view in self._views if sources == LOOKUP | DRAFT else self._views[:1]:
+                for view in self._views if sources & DRAFT and sources & FREE else self._views[:1]:
                     self._add_view(request, tree, position, context, view, prompt, sources)
                 self._positions += 1
         request.release()
@@ -149,9 +152,10 @@ class DatasetBuilder:
     ) -> None:
         draft = LoggedDraft(logged, request.draft_width, request.ranking) if sources & DRAFT else None
         lookup = LoggedLookup(logged) if sources & LOOKUP else None
+        recycled = LoggedRecycled(logged) if sources & RECYCLED else None
         root = np.asarray([logged.root_token], dtype=np.int32)
         try:
-            tree = self._builders[request.ranking].build(view, context, root, [lookup], draft)
+            tree = self._builders[request.ranking].build(view, context, root, [lookup], draft, [recycled])
         except CoverageError:
             # Sources asked in another order than the log's can reach nodes that the log left out: priors rise late.
             self._uncovered += 1
@@ -171,19 +175,26 @@ class DatasetBuilder:
             self._add_tree(tree, result, context, prompt)
 
     def _add_match(
-        self, nodes: Nodes, rows: Int32Array, match: Int8Array, context: RoundContext, prompt: int, weight: float
+        self,
+        nodes: Nodes,
+        rows: Int32Array,
+        match: Int8Array,
+        context: RoundContext,
+        prompt: int | Int32Array,
+        weight: float,
     ) -> None:
+        """Forest `rows` whose `match` [forest rows] is known; `prompt` is all rows' or each one's."""
         if not rows.size:
             return
         scored = ~np.isnan(nodes.draft_entropy[rows])
-        proposed = (nodes.sources[rows] & LOOKUP) > 0
+        proposed = (nodes.sources[rows] & FREE) > 0
         self._match.add(
             x=node_features(nodes, rows, context),
             label=match[rows],
             weight=np.full(len(rows), weight, dtype=np.float32),
             prompt=np.full(len(rows), prompt, dtype=np.int32),
             prior=nodes.prior[rows].copy(),
-            kind=np.where(proposed, np.where(scored, BOTH, LOOKUP_ONLY), DRAFT_ONLY),
+            kind=np.where(proposed, np.where(scored, BOTH, FREE_ONLY), DRAFT_ONLY),
         )
 
     def _add_growth(
@@ -210,7 +221,7 @@ class DatasetBuilder:
                     )
 
     def _growth_label(self, ranking: str, logged: LoggedTree, nodes: Nodes, row: int, truth: int) -> int:
-        """Whether a draft growth at path row `row` offers `truth` that the lookup did not; -1 where nobody knows."""
+        """Whether a draft growth at path row `row` offers `truth` that no free source did; -1 where nobody knows."""
         path: list[int] = []
         at = row
         while nodes.parent[at] >= 0:
@@ -220,7 +231,7 @@ class DatasetBuilder:
         if truth < 0 or not logged.is_drafted(node):
             return -1
         child = np.flatnonzero((nodes.parent == row) & (nodes.token == truth))
-        if child.size and nodes.sources[child[0]] & LOOKUP:
+        if child.size and nodes.sources[child[0]] & FREE:
             return 0
         if truth not in logged.children[node]:
             return 0

@@ -14,8 +14,17 @@ from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope
 from treewise.data.errors import require
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.forest import BELOW
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment, Float32Array, Int8Array, Int32Array, UInt8Array
+from treewise.policy.forest import BELOW, BELOW_RECYCLED
+from treewise.policy.hook import (
+    DRAFT,
+    LOOKUP,
+    RECYCLED,
+    Deployment,
+    Float32Array,
+    Int8Array,
+    Int32Array,
+    UInt8Array,
+)
 from treewise.policy.outcome import Walk
 from treewise.policy.round import RoundTree
 from treewise.training.contest import Contender
@@ -56,6 +65,8 @@ class ExplainedTree:
     draft_rank: Float32Array  # [rows]
     lookup_match_length: Float32Array  # [rows] NaN where the lookup was not asked
     lookup_count: Float32Array  # [rows]
+    recycled_prob: Float32Array  # [rows] NaN where the recycled guesses were not asked for
+    recycled_order: Float32Array  # [rows] tokens
     fate: Int8Array  # [rows] place in `FATES`
     match: Int8Array  # [rows] 1 or 0 where the parent is on the path, else -1
     path: tuple[int, ...]  # rows of the accepted path, root first
@@ -224,6 +235,8 @@ def explained_tree(
         draft_rank=np.concatenate([column("draft_rank"), out.draft_rank]).astype(np.float32),
         lookup_match_length=np.concatenate([column("lookup_match_length"), nothing]),
         lookup_count=np.concatenate([column("lookup_count"), nothing]),
+        recycled_prob=np.concatenate([column("recycled_prob"), nothing]),
+        recycled_order=np.concatenate([column("recycled_order"), nothing]),
         fate=np.concatenate([fate, np.full(lost, OUTSIDE, dtype=np.int8)]),
         match=np.concatenate([walk.match, match]),
         path=walk.path_rows[0],
@@ -250,7 +263,8 @@ def _outside(logged: LoggedTree, tree: RoundTree, deployment: Deployment) -> _Ou
     """
     column = tree.forest.column
     parent, token, drafted = column("parent"), column("token"), column("drafted")
-    asked = ~np.isnan(column(BELOW))
+    envelope = deployment.envelope
+    looked_up, remembered = (~np.isnan(column(name)) for name in (BELOW, BELOW_RECYCLED))
     node_of = [0]
     held: list[set[int]] = [set() for _ in range(tree.forest.num_rows)]
     for row in range(1, tree.forest.num_rows):
@@ -259,17 +273,27 @@ def _outside(logged: LoggedTree, tree: RoundTree, deployment: Deployment) -> _Ou
         node_of.append(logged.children[node_of[above]][own])
     found: list[tuple[int, int, int, float, float, float]] = []
     for row, node in enumerate(node_of):
+        drafts: dict[int, tuple[float, float]] = {}  # token -> probability and rank
+        priors: dict[int, list[tuple[int, float]]] = {}  # token -> the sources that had it, each with its prior
         if drafted[row]:
-            for at in logged.proposals(node, deployment.ranking, deployment.envelope.draft_width):
-                if logged.token(at) not in held[row]:
-                    prob, rank, *_ = logged.scores(at)
-                    found.append((row, logged.token(at), DRAFT, prob, prob, rank))
-        if asked[row]:
+            for at in logged.proposals(node, deployment.ranking, envelope.draft_width):
+                prob, rank, *_ = logged.scores(at)
+                drafts[logged.token(at)] = (prob, rank)
+                priors.setdefault(logged.token(at), []).append((DRAFT, prob))
+        if looked_up[row]:
             known = logged.continuations(node)
-            for guess, share in zip(known.tokens, known.shares, strict=True):
-                if guess >= 0 and guess not in held[row] and not any(f[:2] == (row, guess) for f in found):
-                    prior = deployment.prior_table.prior(known.match_length, share)
-                    found.append((row, guess, LOOKUP, prior, math.nan, math.nan))
+            for guess, share in zip(known.tokens[: envelope.lookup_width], known.shares, strict=False):
+                prior = deployment.prior_table.prior(known.match_length, share)
+                priors.setdefault(guess, []).append((LOOKUP, prior))
+        if remembered[row]:
+            memory = logged.recycled(node)
+            for guess, prob in zip(memory.tokens[: envelope.recycled_width], memory.probs, strict=False):
+                priors.setdefault(guess, []).append((RECYCLED, prob))
+        for guess, said in priors.items():
+            if guess >= 0 and guess not in held[row]:
+                bits = sum(bit for bit, _ in said)
+                best = max(prior for _, prior in said)
+                found.append((row, guess, bits, best, *drafts.get(guess, (math.nan, math.nan))))
     columns = list(zip(*found, strict=True)) or [()] * 6
     kinds = (np.intp, np.int32, np.uint8, np.float32, np.float32, np.float32)
     arrays = [np.asarray(values, dtype=kind) for values, kind in zip(columns, kinds, strict=True)]

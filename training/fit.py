@@ -8,36 +8,44 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope
-from treewise.data.errors import BundleError, ParameterError, TraceError
+from treewise.data.errors import BundleError, ParameterError, TraceError, require
 from treewise.data.pair import PairDescription
 from treewise.data.trace_reader import TraceReader
 from treewise.policy.bundle import Bundle, Model, check_writable
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
-from treewise.policy.hook import BoolArray, Expansion, Float32Array, ForestView, Level
-from treewise.policy.learned import LearnedPolicy, make_scorer
-from treewise.training.dataset import DatasetSettings, build_dataset
+from treewise.policy.learned import make_scorer
+from treewise.training.call_time import measure_call_ms
+from treewise.training.choose_model import ModelName, choose_model, count_choices
+from treewise.training.cross_fit import FitRows, FittedModel, Float32Array, Int64Array, MatchModel, deal_folds
+from treewise.training.dataset import DatasetSettings
+from treewise.training.dataset_batch import build_dataset_batched
 from treewise.training.export import PARITY, export_onnx, parity, trial_rows
+from treewise.training.held_out import growth_figures, match_figures, survival_figures
 from treewise.training.logged_trace import LoggedTrace, check_distinct, logged_trace
-from treewise.training.match_model import FittedForest, ForestSettings, deal_folds, fit_forest
-from treewise.training.planner_fit import PlannerFitSettings, choose_requests, count_replays, fit_planner
-from treewise.training.replay import replay
-from treewise.training.report import Comparison, TrainReport, compare, top_importances
-from treewise.training.rows import KINDS, Dataset
+from treewise.training.match_model import ForestModel, ForestSettings
+from treewise.training.planner_fit import PlannerFitSettings, count_replays, fit_planner
+from treewise.training.report import Choice, TrainReport, top_importances
+from treewise.training.rows import Dataset
+from treewise.training.table_model import TableModel, TableSettings
 
+MatchChoice = Literal["forest", "table", "auto"]
 Progress = Callable[[str, int, int], None]  # (stage, steps done, steps in all)
-Int64Array = NDArray[np.int64]
 
 MIN_GROWTH_ROWS = 200  # below it the planner reads growth chances off agreement and priors
-TIMED_REQUESTS = 6
-STRETCHES = 8
+MAX_POSITIONS = 250_000  # root positions of 15 to 20 million candidates
 START = "log_prior"  # the feature that the match model starts from
+
+
+def match_model_name(word: str) -> MatchChoice:
+    """`word` as a class of match model. Raises `ParameterError` where it is none."""
+    require(word in get_args(MatchChoice), "match_model", f"one of {', '.join(get_args(MatchChoice))}", word)
+    return cast(MatchChoice, word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,25 @@ class TrainSettings:
     growth: ForestSettings = field(
         default_factory=lambda: ForestSettings(trees=15, leaves=8, learning_rate=0.15, min_leaf_rows=60)
     )
-    rows: DatasetSettings = field(default_factory=DatasetSettings)
+    table: TableSettings = field(default_factory=TableSettings)
+    match_model: MatchChoice = "forest"  # auto: what replays faster, its own calls paid for
+    rows: DatasetSettings = field(default_factory=lambda: DatasetSettings(max_positions=MAX_POSITIONS))
     planner: PlannerFitSettings = field(default_factory=PlannerFitSettings)
     envelope: Envelope | None = None  # what views are grown to; the trace's own where None
 
     def seeded(self) -> TrainSettings:
         """The same with the seed written into every part."""
         parts = {name: replace(getattr(self, name), seed=self.seed) for name in ("match", "growth", "rows", "planner")}
-        return replace(self, **parts)
+        return replace(self, **parts, table=replace(self.table, forest=parts["match"]))
+
+    @property
+    def match_models(self) -> dict[ModelName, MatchModel]:
+        """The classes to fit, by name."""
+        known: dict[ModelName, MatchModel] = {
+            "forest": ForestModel(self.match, START),
+            "table": TableModel(self.table),
+        }
+        return {name: model for name, model in known.items() if self.match_model in ("auto", name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,43 +124,48 @@ def train_on(
     check_distinct(traces)
     check_writable(Path(out))  # before anything is computed
     requests = sum(len(trace.requests) for trace in traces)
-    rows = build_dataset(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))
+    rows = build_dataset_batched(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))
     dealt = deal_folds(rows.prompts, rows.tasks, settings.match.folds, settings.seed)
     fold = np.asarray([dealt[prompt] for prompt in rows.prompts], dtype=np.int64)
 
-    fits = _counter(progress, "models", 2 * (int(fold.max()) + 2))
-    judged = (rows.trees.x, fold[rows.trees.prompt])
-    match = fit_forest(
-        rows.match.x,
-        rows.match.label,
-        rows.match.weight,
-        fold[rows.match.prompt],
-        FEATURES,
-        settings.match,
-        judged,
-        fits,
-        START,
+    models = settings.match_models
+    fits = _counter(progress, "models", (len(models) + 1) * (int(fold.max()) + 2))
+    labelled, judged = rows.match, rows.trees
+    fit_rows = FitRows(
+        labelled.x, labelled.label, labelled.weight, fold[labelled.prompt], FEATURES, judged.x, fold[judged.prompt]
     )
+    fitted = {name: model.fit(fit_rows, fits) for name, model in models.items()}
     growth = _fit_growth(rows, fold, settings.growth, fits)
-    match_model, difference = _export(match, rows.match.x, settings.seed)
-    growth_model = None
-    if growth is not None:
-        growth_model, other = _export(growth, rows.growth.x, settings.seed)
-        difference = max(difference, other)
+    exported = {name: _export(one, labelled.x, settings.seed) for name, one in fitted.items()}
+    growth_model = None if growth is None else _export(growth, rows.growth.x, settings.seed)
 
     dense = [trace for trace in traces if trace.manifest.kind == "dense"]
-    bundle = Bundle(
-        match=match_model,
-        growth=growth_model,
-        pair=pair,
-        envelope=(dense or traces)[0].manifest.envelope,
-        prior_table=rows.prior_table,
-        provenance=_provenance(named, cost, settings, command),
+    bundles = {
+        name: Bundle(
+            match=one.model,
+            growth=None if growth_model is None else growth_model.model,
+            pair=pair,
+            envelope=(dense or traces)[0].manifest.envelope,
+            prior_table=rows.prior_table,
+            provenance=_provenance(named, cost, settings, command),
+        )
+        for name, one in exported.items()
+    }
+    planner = settings.planner
+    replays = _counter(
+        progress, "replays", count_replays(traces, planner) + count_choices(len(models), traces, planner)
     )
-    replays = _counter(progress, "replays", count_replays(traces, settings.planner))
-    fitted = fit_planner(bundle, traces, cost, settings.planner, replays)
-    bundle = replace(bundle, planner=fitted.planner)
-    call_ms = measure_call_ms(bundle, traces, cost, settings.planner)
+    figures = {name: match_figures(rows, one) for name, one in fitted.items()}
+    choices: tuple[Choice, ...] = ()
+    if len(models) > 1:
+        losses = {name: of[0].model.log_loss for name, of in figures.items()}
+        choices = choose_model(bundles, losses, traces, cost, planner, replays)
+    chosen = {choice.name for choice in choices if choice.is_kept} or set(models)
+    kept = next(name for name in models if name in chosen)
+    match, bundle = fitted[kept], bundles[kept]
+    settled = fit_planner(bundle, traces, cost, planner, replays)
+    bundle = replace(bundle, planner=settled.planner)
+    call_ms = measure_call_ms(bundle, traces, cost, planner)
     progress("replays", 1, 1)
 
     report = TrainReport(
@@ -154,61 +178,23 @@ def train_on(
         uncovered=rows.uncovered,
         match_rows=len(rows.match.label),
         growth_rows=len(rows.growth.label),
+        match_model=kept,
+        choices=choices,
         match_trees=match.trees,
         growth_trees=growth.trees if growth is not None else 0,
-        match=_match_figures(rows, match),
-        survival=_survival_figures(rows, match),
-        growth=_growth_figures(rows, growth),
+        match=figures[kept],
+        survival=survival_figures(rows, match),
+        growth=growth_figures(rows, growth),
         importances=top_importances(match.features, match.gains),
-        parity=difference,
+        parity=max(one.parity for one in (exported[kept], growth_model) if one is not None),
         scorer=type(make_scorer(bundle.match)).__name__,
         call_ms=call_ms,
-        planner=fitted.planner.to_json(),
-        tuning=fitted.tuning,
+        planner=settled.planner.to_json(),
+        tuning=settled.tuning,
         seconds=time.perf_counter() - started,
     )
     replace(bundle, call_ms=call_ms, report=report.lasting()).save(out)
     return report
-
-
-def measure_call_ms(
-    bundle: Bundle, traces: Sequence[LoggedTrace], cost: CostProfile, settings: PlannerFitSettings
-) -> float:
-    """Mean milliseconds of one `expand` or `select` of the bundle's policy here; the profile's where none can run.
-
-    A mean, because rounds pay the sum; of the quietest of `STRETCHES` stretches of calls, the slowest fiftieth of each
-    left out, because what else the machine does is no part of the price.
-    """
-    policy = _TimedCalls(bundle)
-    for trace, requests in choose_requests(traces, replace(settings, requests=TIMED_REQUESTS)):
-        replay(policy, requests, trace.deployment(cost))
-    if not policy.seconds:
-        return cost.policy_ms
-    stretches = np.array_split(np.asarray(policy.seconds), min(STRETCHES, len(policy.seconds)))
-    means = [np.sort(part)[: max(1, len(part) * 49 // 50)].mean() for part in stretches]
-    return float(min(means)) * 1000.0
-
-
-class _TimedCalls(LearnedPolicy):
-    """A learned policy that keeps the seconds of each decision."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        super().__init__(bundle)
-        self.seconds: list[float] = []
-
-    def expand(self, level: Level) -> Expansion:
-        """Timed."""
-        started = time.perf_counter()
-        answer = super().expand(level)
-        self.seconds.append(time.perf_counter() - started)
-        return answer
-
-    def select(self, forest: ForestView) -> BoolArray:
-        """Timed."""
-        started = time.perf_counter()
-        answer = super().select(forest)
-        self.seconds.append(time.perf_counter() - started)
-        return answer
 
 
 def _one_pair(traces: Sequence[LoggedTrace]) -> PairDescription:
@@ -231,52 +217,32 @@ def _one_pair(traces: Sequence[LoggedTrace]) -> PairDescription:
 
 def _fit_growth(
     rows: Dataset, fold: Int64Array, settings: ForestSettings, step: Callable[[str], None]
-) -> FittedForest | None:
+) -> FittedModel | None:
     growth = rows.growth
     folds = fold[growth.prompt]
     # Every fit needs rows of other folds, with both outcomes among them.
     enough = len(growth.label) >= MIN_GROWTH_ROWS and len(np.unique(folds)) >= 3 and len(np.unique(growth.label)) == 2
     if not enough:
         return None
-    return fit_forest(growth.x, growth.label, growth.weight, folds, GROWTH_FEATURES, settings, None, step)
+    rows_of = FitRows(growth.x, growth.label, growth.weight, folds, GROWTH_FEATURES)
+    return ForestModel(settings).fit(rows_of, step)
 
 
-def _export(fitted: FittedForest, x: Float32Array, seed: int) -> tuple[Model, float]:
-    """The model in both forms and their largest difference. Raises `BundleError` where it is above `PARITY`."""
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """A model in both forms, and the largest difference between them."""
+
+    model: Model
+    parity: float
+
+
+def _export(fitted: FittedModel, x: Float32Array, seed: int) -> _Exported:
+    """Both forms. Raises `BundleError` where they differ by more than `PARITY`."""
     graph = export_onnx(fitted.text, fitted.calibration, fitted.features)
     difference = parity(graph, fitted.text, fitted.calibration, trial_rows(fitted.text, x, seed))
     if not difference <= PARITY:
         raise BundleError(f"exported graph must repeat LightGBM within {PARITY:g}, got {difference:g}")
-    return Model(graph, fitted.text, fitted.calibration), difference
-
-
-def _match_figures(rows: Dataset, fitted: FittedForest) -> tuple[Comparison, ...]:
-    match = rows.match
-    parts = [("all", np.ones(len(match.label), dtype=np.bool_))]
-    parts += [(name, match.kind == kind) for kind, name in enumerate(KINDS)]
-    return tuple(
-        compare(name, match.label[on], fitted.held_out_probability[on], match.prior[on], match.weight[on])
-        for name, on in parts
-    )
-
-
-def _survival_figures(rows: Dataset, fitted: FittedForest) -> Comparison:
-    trees = rows.trees
-    survival = fitted.judged_probability.copy()
-    for row, parent in enumerate(trees.parent.tolist()):  # parents come first
-        if parent >= 0:
-            survival[row] *= survival[parent]
-    return compare("survival", trees.survives, survival, trees.path_prior)
-
-
-def _growth_figures(rows: Dataset, fitted: FittedForest | None) -> Comparison:
-    growth = rows.growth
-    if fitted is None:
-        nothing = np.zeros(0)
-        return compare("growth", nothing, nothing, nothing)
-    rate = float(np.average(growth.label, weights=growth.weight))
-    constant = np.full(len(growth.label), rate)
-    return compare("growth", growth.label, fitted.held_out_probability, constant, growth.weight)
+    return _Exported(Model(graph, fitted.text, fitted.calibration), difference)
 
 
 def _provenance(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from treewise.data.cost import CostProfile
 from treewise.data.errors import CoverageError, TraceError
 from treewise.data.trace_schema import TraceShard
+from treewise.policy.forest import ASKED
 from treewise.policy.hook import TreePolicy
 from treewise.policy.outcome import Walk
 from treewise.policy.round import RoundTree
@@ -86,7 +87,8 @@ def difference(request: LoggedRequest, position: int, tree: RoundTree, walk: Wal
     if column("parent").shape[0] - 1 != rows.stop - rows.start:
         return f"{column('parent').shape[0] - 1} candidates in replay, {rows.stop - rows.start} live"
     expected = _logged(shard, rows, request.tokens_included)
-    replayed = {name: column(name)[1:] for name in ("parent", "token", "admitted", "grown", "drafted")}
+    replayed = {name: column(name)[1:] for name in ("parent", "token", "admitted", "drafted")}
+    replayed["grown"] = column("grown")[1:] | column(ASKED)[1:]
     replayed["kept"] = tree.kept[1:]
     for name, values in expected.items():
         differs = np.flatnonzero(replayed[name] != values)

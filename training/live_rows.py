@@ -13,14 +13,10 @@ from treewise.policy.draft_ranking import PLAIN, draft_prior
 from treewise.policy.forest import Forest
 from treewise.policy.hook import DRAFT, Int8Array, Nodes, RoundContext
 from treewise.policy.progress import Progress, build_context
+from treewise.policy.record import NODE_SIGNALS, ROOT_SIGNALS
 from treewise.training.logged import LoggedRequest
 
-_COPIED = (
-    "depth", "token", "level", "sources", "draft_prob", "draft_rank", "draft_entropy", "draft_margin",
-    "in_draft_vocab", "draft_drawn_prob", "draft_drawn_rank", "draft_gap", "lookup_match_length", "lookup_count",
-    "lookup_share", "lookup_age", "lookup_rank", "admitted", "grown", "drafted",
-)  # fmt: skip
-_ROOT = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
+_COPIED = ("depth", "token", "level", "sources", *NODE_SIGNALS, "admitted", "grown", "drafted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: Prio
     """The forest of the logged round `row` whose candidates are `nodes`; priors are computed anew."""
     forest = Forest(len(nodes) + 1)
     forest.append(len(nodes) + 1)
-    for name in _ROOT:
+    for name in ROOT_SIGNALS:
         forest.column(name)[0] = getattr(rounds, name)[row]
     forest.column("admitted")[0] = True
     forest.column("grown")[0] = rounds.opening[row]
@@ -72,7 +68,8 @@ def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: Prio
     known = ~np.isnan(nodes.lookup_match_length)
     length = np.where(known, nodes.lookup_match_length, 0).astype(np.int64)
     lookup = np.where(known, table[np.minimum(length, len(table) - 1)] * nodes.lookup_share, np.nan)
-    prior = np.fmax(lookup.astype(np.float32), draft_prior(ranking, nodes.draft_prob, nodes.draft_drawn_prob))
+    free = np.fmax(lookup.astype(np.float32), nodes.recycled_prob)
+    prior = np.fmax(free, draft_prior(ranking, nodes.draft_prob, nodes.draft_drawn_prob))
     forest.column("prior")[1:] = np.clip(np.nan_to_num(prior), 0.0, 1.0)
     forest.update_path_priors(1)
     return forest

@@ -1,4 +1,4 @@
-"""The sources that many logged trees stand for at once: what `LoggedLookup` and `LoggedDraft` say, read by column."""
+"""Many logged trees at once: where a batch's rows stand in them, and what `LoggedDraft` says there, by column."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BatchPlaces:
         self._reserve(len(roots))
         self._known[: len(roots)] = roots
 
-    def note(self, rows: slice, places: Int32Array) -> None:
+    def note(self, rows: slice | NDArray[np.integer], places: Int32Array) -> None:
         """The forest's `rows` stand at `places`."""
-        self._reserve(rows.stop)
+        self._reserve(self.forest.num_rows)
         self._known[rows] = places
 
     def of(self, rows: NDArray[np.integer]) -> Int32Array:
@@ -85,7 +85,7 @@ class BatchDraft:
         scores = [np.where(inside, score[proposed], np.float32(np.nan)) for score in self._scores]
         extras = columns.children(places[extra_rows], extra_tokens)
         if (extras < 0).any():
-            raise CoverageError("the log holds no such candidate of the lookup")
+            raise CoverageError("the log holds no such candidate of a free source")
         extra = [score[extras] for score in self._scores]
         return DraftGuesses(
             tokens=np.where(inside, columns.token[proposed], np.int32(-1)),

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from treewise.data.trace_schema import TraceShard
 from treewise.policy.draft_ranking import BOTH, PLAIN, draft_prior, is_proposed
-from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, Float32Array, Int32Array
+from treewise.policy.hook import DRAFT, BoolArray, Float32Array, Int32Array
+from treewise.training.logged_free import FreeBelow, FreeOffers, order_within, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +24,6 @@ class DraftedBelow:
     entropy: Float32Array  # [places] bits; NaN where the log has no candidate there
     margin: Float32Array  # [places]
     ran: BoolArray  # [places]
-
-
-@dataclass(frozen=True, slots=True)
-class LookedUpBelow:
-    """What the lookup said; a place's continuations are the entries `starts[place]` to `starts[place + 1]`."""
-
-    asked: BoolArray  # [places] it was asked, or proposed the place itself
-    match_length: Int32Array  # [places]
-    starts: Int32Array  # [places + 1]
-    tokens: Int32Array  # [entries] by rank; -1 where the log does not hold it
-    counts: Int32Array  # [entries]
-    shares: Float32Array  # [entries]
-    ages: Int32Array  # [entries]
-    places: Int32Array  # [entries] of the candidate; -1 where the log does not hold it
 
 
 class LoggedColumns:
@@ -51,6 +38,7 @@ class LoggedColumns:
         self.draft_width = draft_width  # candidates that the log was offered below one node, in each ranking
         self.tokens_included = tokens_included
         self.ranking = ranking
+        self._offers: dict[tuple[int, int], FreeOffers] = {}
 
     @property
     def proposals(self) -> int:
@@ -97,7 +85,7 @@ class LoggedColumns:
     @cached_property
     def child_starts(self) -> Int32Array:
         """[places + 1] the children of a place are `by_parent[child_starts[place]: child_starts[place + 1]]`."""
-        return _starts(np.bincount(self.parent_place, minlength=self.num_places))
+        return starts_of(np.bincount(self.parent_place, minlength=self.num_places))
 
     @cached_property
     def child_token(self) -> Int32Array:
@@ -156,65 +144,26 @@ class LoggedColumns:
         prior = -draft_prior(self.ranking, nodes.draft_prob[found], nodes.draft_drawn_prob[found])
         # As the draft's head orders them: by prior, those of the plain ranking first among equals.
         first = np.where(ranks < width, ranks, width + nodes.draft_drawn_rank[found])
-        # They were mostly logged in that order; only places where they were not are sorted.
-        in_order = (prior[:-1] < prior[1:]) | ((prior[:-1] == prior[1:]) & (first[:-1] <= first[1:]))
-        stray = np.zeros(self.num_places, dtype=np.bool_)
-        stray[place[1:][(place[1:] == place[:-1]) & ~in_order]] = True
-        rows = stray[place].nonzero()[0]
-        found[rows] = found[rows][np.lexsort((first[rows], prior[rows], place[rows]))]
-        return _starts(np.bincount(place, minlength=self.num_places)), found
+        found = found[order_within(place, self.num_places, prior, first)]
+        return starts_of(np.bincount(place, minlength=self.num_places)), found
 
     @cached_property
-    def looked_up(self) -> LookedUpBelow:
-        """The lookup's part."""
-        rounds, nodes, parents = self.shard.rounds, self.shard.nodes, self.parent_place
-        asked = np.zeros(self.num_places, dtype=np.bool_)
-        asked[self.node_place] = ((nodes.sources | nodes.grown) & LOOKUP) > 0
-        asked[self.root_place] = (rounds.opening & LOOKUP) > 0
-        match_length = np.zeros(self.num_places, dtype=np.int32)
-        matched = (~np.isnan(nodes.lookup_match_length)).nonzero()[0]
-        match_length[parents[matched]] = nodes.lookup_match_length[matched].astype(np.int32)
-        known = ~np.isnan(rounds.lookup_match_length)
-        match_length[self.root_place[known]] = rounds.lookup_match_length[known].astype(np.int32)
+    def free(self) -> FreeBelow:
+        """The free sources' part."""
+        return FreeBelow.of(self.shard, self.root_place, self.node_place, self.parent_place)
 
-        ranked = (~np.isnan(nodes.lookup_rank)).nonzero()[0]
-        rank, place = nodes.lookup_rank[ranked].astype(np.int64), parents[ranked]
-        size = np.zeros(self.num_places, dtype=np.int64)
-        np.maximum.at(size, place, rank + 1)
-        has_first = np.zeros(self.num_places, dtype=np.bool_)
-        has_first[place[rank == 0]] = True
-        # A root shows its first continuation's signals even where the candidate was not offered.
-        shown = ((rounds.lookup_count > 0) & ~has_first[self.root_place]).nonzero()[0]
-        roots = self.root_place[shown]
-        size[roots] = np.maximum(size[roots], 1)
-        starts = _starts(size)
-        at = np.concatenate([starts[place] + rank, starts[roots]])
-
-        def column(fill: int, dtype: type, of_nodes: NDArray[Any], of_roots: NDArray[Any]) -> NDArray[Any]:
-            values: NDArray[Any] = np.full(int(starts[-1]), fill, dtype=dtype)
-            values[at] = np.concatenate([of_nodes[ranked], of_roots[shown]])
-            return values
-
-        return LookedUpBelow(
-            asked,
-            match_length,
-            starts,
-            column(-1, np.int32, self.token, np.full(len(rounds), -1, dtype=np.int32)),
-            column(0, np.int32, nodes.lookup_count, rounds.lookup_count),
-            column(0, np.float32, nodes.lookup_share, rounds.lookup_share),
-            column(0, np.int32, np.nan_to_num(nodes.lookup_age), np.nan_to_num(rounds.lookup_age)),
-            column(-1, np.int32, self.node_place, np.full(len(rounds), -1, dtype=np.int32)),
-        )
+    def free_offers(self, lookup_width: int, recycled_width: int) -> FreeOffers:
+        """What the free sources propose within those widths; kept for the next who asks."""
+        widths = (lookup_width, recycled_width)
+        if widths not in self._offers:
+            nodes, by_parent = self.shard.nodes, self.by_parent
+            self._offers[widths] = FreeOffers(nodes, by_parent, self.parent_place, self.num_places, widths)
+        return self._offers[widths]
 
     @property
     def is_drawn(self) -> bool:
         """Whether the draft ranks with the noise of the position."""
         return self.ranking != PLAIN
-
-
-def _starts(counts: NDArray[np.integer[Any]]) -> Int32Array:
-    """[n + 1] where each of `counts` [n] begins, and the end."""
-    return _index(np.concatenate([[0], counts.cumsum()]))
 
 
 def _index(values: NDArray[np.integer[Any]]) -> Int32Array:

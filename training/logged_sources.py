@@ -9,7 +9,7 @@ import numpy as np
 
 from treewise.data.errors import CoverageError
 from treewise.policy.draft_ranking import BOTH, PLAIN
-from treewise.policy.hook import Continuations, DraftGuesses, Drawn, Int32Array, Nodes
+from treewise.policy.hook import Continuations, DraftGuesses, Drawn, Int32Array, Nodes, Recycled
 from treewise.training.logged_tree import SCORES, LoggedTree
 
 
@@ -29,6 +29,26 @@ class LoggedLookup:
         elif not self._tree.is_looked_up(node):
             raise CoverageError(f"{self._tree.place}: the log did not ask the lookup at path depth {len(path)}")
         return self._tree.continuations(node)
+
+
+class LoggedRecycled:
+    """`RecycledSource` at one root position of the log."""
+
+    def __init__(self, tree: LoggedTree) -> None:
+        self._tree = tree
+        self._is_open = False
+
+    def recycled(self, path: Sequence[int]) -> Recycled:
+        """What the log says was remembered behind `path`. Raises `CoverageError` where that was not asked there."""
+        node = self._tree.follow(path)
+        # As the lookup's first continuation, the first guess is shown before the policy asks for any.
+        if not node and not self._is_open:
+            self._is_open = True
+        elif not self._tree.is_recycled(node):
+            raise CoverageError(
+                f"{self._tree.place}: the log did not ask for recycled guesses at path depth {len(path)}"
+            )
+        return self._tree.recycled(node)
 
 
 class LoggedDraft:

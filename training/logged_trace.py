@@ -14,7 +14,7 @@ from treewise.data.errors import CoverageError, TraceError
 from treewise.data.trace_manifest import EXACT, TraceManifest
 from treewise.data.trace_reader import TraceReader
 from treewise.data.trace_schema import TraceShard
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment
 from treewise.training.logged import LoggedRequest, logged_requests
 
 
@@ -88,6 +88,7 @@ def logged_trace(name: str, manifest: TraceManifest, shard: TraceShard) -> Logge
         sources = int(np.bitwise_or.reduce(rounds.opening, initial=0))
     else:
         sources = 0 if np.isnan(rounds.lookup_match_length).all() else LOOKUP
+        sources |= 0 if np.isnan(rounds.recycled_order).all() else RECYCLED
         sources |= 0 if manifest.draft_reads == "none" else DRAFT
     requests = logged_requests(shard, manifest.envelope.draft_width, manifest.tokens_included, manifest.ranking)
     # Two collections that ran into one folder at once hold a prompt twice; it counts once.

@@ -11,11 +11,12 @@ import numpy as np
 from treewise.data.errors import CoverageError
 from treewise.data.trace_schema import NodeTable, Rounds
 from treewise.policy.draft_ranking import draft_prior, is_proposed
-from treewise.policy.hook import DRAFT, LOOKUP, Continuations
+from treewise.policy.free_growth import LOOKUP_SIGNALS, RECYCLED_SIGNALS
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Continuations, Recycled
 
-_PATH = ("parent", "token", "sources", "grown", "drafted", "match")
-_LOOKUP = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank")
-_NOTHING = Continuations(0, (), (), (), ())
+_PATH = ("parent", "token", "grown", "drafted", "match")
+_NO_CONTINUATIONS = Continuations(0, (), (), (), ())
+_NOT_REMEMBERED = Recycled(0, 0.0, (), ())
 _DRAFT = ("draft_entropy", "draft_margin", "in_draft_vocab")
 SCORES = ("draft_prob", "draft_rank", "draft_drawn_prob", "draft_drawn_rank", "draft_gap")
 
@@ -32,7 +33,8 @@ class LoggedTree:
         self.num_nodes = rows.stop - rows.start
         self._rounds, self._row = rounds, row
         self._columns: dict[str, list[Any]] = {
-            name: getattr(nodes, name)[rows].tolist() for name in (*_PATH, *_LOOKUP, *_DRAFT, *SCORES)
+            name: getattr(nodes, name)[rows].tolist()
+            for name in (*_PATH, *LOOKUP_SIGNALS, *RECYCLED_SIGNALS, *_DRAFT, *SCORES)
         }
         if not tokens_included:
             self._columns["token"] = list(range(1, self.num_nodes + 1))
@@ -41,6 +43,7 @@ class LoggedTree:
         for child, (parent, token) in enumerate(zip(self._columns["parent"], self._columns["token"], strict=True), 1):
             self.children[parent][token] = child
         self._known: dict[int, Continuations] = {}
+        self._remembered: dict[int, Recycled] = {}
 
     def matching(self, node: int) -> int:
         """The child of `node` that is the target's token, -1 where the log has none."""
@@ -70,10 +73,15 @@ class LoggedTree:
         )
 
     def is_looked_up(self, node: int) -> bool:
-        """Whether the lookup's continuations below `node` are in the log: it was asked, or proposed the node itself."""
-        if not node:
-            return bool(self._opening & LOOKUP)
-        return bool((self._columns["sources"][node - 1] | self._columns["grown"][node - 1]) & LOOKUP)
+        """Whether the lookup was asked below `node`."""
+        return bool(self._asked(node) & LOOKUP)
+
+    def is_recycled(self, node: int) -> bool:
+        """Whether the target's recycled guesses were asked for below `node`."""
+        return bool(self._asked(node) & RECYCLED)
+
+    def _asked(self, node: int) -> int:
+        return int(self._columns["grown"][node - 1]) if node else self._opening
 
     def continuations(self, node: int) -> Continuations:
         """What the lookup said below `node`. A rank that was not logged has token -1, count and share 0.
@@ -87,8 +95,8 @@ class LoggedTree:
 
     def _continuations(self, node: int) -> Continuations:
         if node and not self.children[node]:
-            return _NOTHING  # nothing of what followed was offered, so nobody can see how long the match was
-        matches, counts, shares, ages, ranks = (self._columns[name] for name in _LOOKUP)
+            return _NO_CONTINUATIONS  # nothing of what followed was offered, so nobody can see how long the match was
+        matches, counts, shares, ages, ranks = (self._columns[name] for name in LOOKUP_SIGNALS)
         match_length = 0
         found: dict[int, tuple[int, int, float, int]] = {}
         for token, child in self.children[node].items():
@@ -109,6 +117,40 @@ class LoggedTree:
             return Continuations(match_length, (), (), (), ())
         entries = [found.get(rank, (-1, 0, 0.0, 0)) for rank in range(max(found) + 1)]
         return Continuations(match_length, *(tuple(part) for part in zip(*entries, strict=True)))
+
+    def recycled(self, node: int) -> Recycled:
+        """What the recycled guesses were below `node`. A rank that was not logged has token -1 and probability 0.
+
+        At the root, the first guess's probability is known even where its candidate was not offered.
+        """
+        known = self._remembered.get(node)
+        if known is None:
+            known = self._remembered[node] = self._recycled(node)
+        return known
+
+    def _recycled(self, node: int) -> Recycled:
+        if node and not self.children[node]:
+            return _NOT_REMEMBERED  # as for the lookup: nobody can see what was behind nothing
+        probs, orders, weights, ranks = (self._columns[name] for name in RECYCLED_SIGNALS)
+        order, weight = 0, 0.0
+        found: dict[int, tuple[int, float]] = {}
+        for token, child in self.children[node].items():
+            at = child - 1
+            if not math.isnan(orders[at]):
+                order, weight = int(orders[at]), weights[at]
+            if not math.isnan(ranks[at]):
+                found[int(ranks[at])] = (token, probs[at])
+        if not node:
+            rounds, row = self._rounds, self._row
+            if not math.isnan(rounds.recycled_order[row]):
+                order, weight = int(rounds.recycled_order[row]), float(rounds.recycled_weight[row])
+            prob = float(rounds.recycled_prob[row])
+            if prob > 0:
+                found.setdefault(0, (-1, prob))
+        if not found:
+            return Recycled(order, weight, (), ())
+        entries = [found.get(rank, (-1, 0.0)) for rank in range(max(found) + 1)]
+        return Recycled(order, weight, *(tuple(part) for part in zip(*entries, strict=True)))
 
     def proposals(self, node: int, ranking: str, width: int) -> list[int]:
         """Rows of the log's columns that the draft proposed below `node`, best first; the ranking has `width`."""

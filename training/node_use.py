@@ -13,7 +13,7 @@ from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope
 from treewise.data.errors import require
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.hook import DRAFT, LOOKUP
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED
 from treewise.policy.outcome import Walk
 from treewise.policy.round import RoundTree
 from treewise.training.contest import Contender
@@ -23,7 +23,9 @@ from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import Replayer
 from treewise.training.replay_result import Float64Array, Int64Array
 
-SOURCE_NAMES = ("lookup only", "draft only", "both")  # in the order of `by_source`
+# Who proposed a node, in the order of `by_source`; free are the lookup and the recycled guesses.
+SOURCE_NAMES = ("lookup", "recycled", "both free", "draft", "draft + free")
+_CLASS_OF = {LOOKUP: 0, RECYCLED: 1, FREE: 2, DRAFT: 3}  # by source bits
 BINS = 10  # of a calibration curve
 
 
@@ -53,7 +55,8 @@ class NodeUse:
     accepted_length: Int64Array  # [max depth + 1] rounds by accepted length
     verified_rows: Int64Array  # [most rows + 1] rounds by rows of the verify pass, root included
     by_depth: Use  # classes are depths, from 0: nothing there
-    by_rank: Use  # classes are ranks: the draft's where it proposed the node, else the lookup's
+    by_rank: Use  # classes are ranks: the draft's where it proposed the node, else the lookup's,
+    # else that of the recycled guesses
     by_source: Use  # classes are `SOURCE_NAMES`
     prior: Reliability  # of the candidates below accepted nodes, as the sources have it
     model: Reliability | None  # as the policy has it; None where it has no model
@@ -102,9 +105,9 @@ class _Counter:
         self._rows.append(1 + tree.num_nodes)
         kept = np.flatnonzero(tree.kept)[1:]
         sources = column("sources")[kept]
-        drafted = (sources & DRAFT) > 0
-        rank = np.where(drafted, column("draft_rank")[kept], column("lookup_rank")[kept])
-        kind = np.where(drafted, np.where((sources & LOOKUP) > 0, 2, 1), 0)
+        free_rank = np.where(sources & LOOKUP, column("lookup_rank")[kept], column("recycled_rank")[kept])
+        rank = np.where(sources & DRAFT, column("draft_rank")[kept], free_rank)
+        kind = [_CLASS_OF.get(bits, len(SOURCE_NAMES) - 1) for bits in sources.tolist()]
         parts = (column("depth")[kept], np.nan_to_num(rank), kind, walk.on_path[kept])
         self._kept.append(np.stack([np.asarray(part, dtype=np.int64) for part in parts]))
         known = np.flatnonzero(walk.match >= 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment
+from treewise.policy.hook import DRAFT, FREE, Deployment
 from treewise.policy.outcome import Walk
 from treewise.policy.round import RoundTree
 from treewise.training.logged import LoggedRequest
@@ -41,9 +41,10 @@ def oracle_run(request: LoggedRequest, deployment: Deployment) -> OracleRun:
     """Decode a densely logged request in the least modelled time; an upper bound on every policy's speed.
 
     The oracle knows the text. In each round it verifies a prefix of the true path that the log's tree holds, and pays
-    the fewest draft growths that offer it: one per node that the lookup does not offer, none for the rest. Which
-    prefix is best depends on where the round leaves the root, so the rounds are chosen together, by a shortest path
-    over positions. It pays no policy calls and no catch-up tokens. Raises `CoverageError` where a position is missing.
+    the fewest draft growths that offer it: one per node that no free source offers, none for the rest. Nodes that only
+    sources outside the deployment's offered do not exist for it. Which prefix is best depends on where the round leaves
+    the root, so the rounds are chosen together, by a shortest path over positions. It pays no policy calls and no
+    catch-up tokens. Raises `CoverageError` where a position is missing.
     """
     last = request.end_position - 1
     count = last - request.first_position
@@ -71,7 +72,9 @@ def _choices(request: LoggedRequest, position: int, deployment: Deployment) -> l
     rows = request.node_rows(request.row_at(position))
     path = np.flatnonzero(nodes.survives[rows])  # rows are sorted parents first: depths 1, 2, ...
     path = path[nodes.depth[rows][path] <= deployment.envelope.max_depth]
-    needs_draft = (nodes.sources[rows][path] & LOOKUP) == 0
+    offered = nodes.sources[rows][path] & deployment.sources  # the log may hold more sources than there are here
+    reached = int(np.logical_and.accumulate(offered > 0).sum())
+    path, needs_draft = path[:reached], (offered[:reached] & FREE) == 0
     lengths = np.arange(len(path) + 1)
     verify = cost.verify_ms([deployment.padded_rows(1 + length) for length in lengths.tolist()], position)
     growth_tokens = np.diff(np.flatnonzero(needs_draft) + 1, prepend=0)  # from the row last drafted to the parent

@@ -66,16 +66,10 @@ def fit_planner(
 
     `step` is called after each replayed request. Raises `PolicyError` where the policy fails in replay.
     """
-    bench = _Bench(replace(bundle, call_ms=cost.policy_ms), traces, cost, settings, step)
-    planner = bundle.planner
+    bench = ReplayBench(replace(bundle, call_ms=cost.policy_ms), traces, cost, settings, step)
     if not bench.num_requests:
-        return PlannerFit(planner, ())
-    for _ in range(settings.rate_rounds):
-        rate = float(np.clip(bench.plain_ms.sum() / bench.ms(planner).sum(), 1.0, 100.0))
-        moved = abs(rate - planner.rate_over_plain)
-        planner = replace(planner, rate_over_plain=rate)
-        if moved < 0.005:
-            break
+        return PlannerFit(bundle.planner, ())
+    planner = solve_rate(bench, bundle.planner, settings.rate_rounds)
     tuning: list[Tuning] = []
     if settings.tune and settings.grid:
         names = ("prune_scale", "growth_scale", "opening_scale") if bench.has_draft else ("prune_scale",)
@@ -83,6 +77,19 @@ def fit_planner(
             planner, tried = _try_scale(bench, planner, name, settings.grid)
             tuning.append(tried)
     return PlannerFit(planner, tuple(tuning))
+
+
+def solve_rate(bench: ReplayBench, planner: PlannerSettings, rounds: int) -> PlannerSettings:
+    """`planner` with the throughput that its decisions by it reach, after at most `rounds` replays."""
+    if not bench.num_requests:
+        return planner
+    for _ in range(rounds):
+        rate = float(np.clip(bench.plain_ms.sum() / bench.ms(planner).sum(), 1.0, 100.0))
+        moved = abs(rate - planner.rate_over_plain)
+        planner = replace(planner, rate_over_plain=rate)
+        if moved < 0.005:
+            break
+    return planner
 
 
 def count_replays(traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -> int:
@@ -121,7 +128,7 @@ def choose_requests(
     return [(trace, requests) for trace, requests in groups if requests]
 
 
-class _Bench:
+class ReplayBench:
     """Replays one bundle under different planner settings on the same requests."""
 
     def __init__(
@@ -164,7 +171,7 @@ class _Bench:
 
 
 def _try_scale(
-    bench: _Bench, planner: PlannerSettings, name: str, grid: Sequence[float]
+    bench: ReplayBench, planner: PlannerSettings, name: str, grid: Sequence[float]
 ) -> tuple[PlannerSettings, Tuning]:
     """Move one scale to a value of `grid` where the folds agree that it pays."""
     options = [planner, *(_with(planner, name, value) for value in grid)]

@@ -11,13 +11,13 @@ import numpy as np
 
 from treewise.data.errors import CoverageError, require
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.hook import DRAFT, LOOKUP, Deployment, RequestInfo, TreePolicy
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment, RequestInfo, TreePolicy
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
 from treewise.training.batch_replay import BatchReplay
 from treewise.training.logged import LoggedRequest
-from treewise.training.logged_sources import LoggedDraft, LoggedLookup
+from treewise.training.logged_sources import LoggedDraft, LoggedLookup, LoggedRecycled
 from treewise.training.logged_tree import LoggedTree
 from treewise.training.replay_result import ReplayResult, RequestRows, result_of
 
@@ -142,15 +142,16 @@ class Replayer:
         position = progress.position
         logged = request.tree(position)
         context = build_context([progress])
-        has_lookup, has_draft = self.deployment.sources & LOOKUP, self.deployment.sources & DRAFT
+        sources = self.deployment.sources
         suspended = request.is_suspended(position)
         tree = self._builder.build(
             # A suspension came from a clock, so it is obeyed as recorded.
             self.policy.fallback if suspended else self.policy,
             context,
             np.asarray([logged.root_token], dtype=np.int32),
-            [LoggedLookup(logged) if has_lookup else None],
-            LoggedDraft(logged, request.draft_width, request.ranking) if has_draft else None,
+            [LoggedLookup(logged) if sources & LOOKUP else None],
+            LoggedDraft(logged, request.draft_width, request.ranking) if sources & DRAFT else None,
+            [LoggedRecycled(logged) if sources & RECYCLED else None],
         )
         result = self._walk(request, logged, position, tree)
         accepted, committed = int(result.accepted_length[0]), len(result.tokens[0])

@@ -58,6 +58,17 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One class of match model that was tried by replay."""
+
+    name: str
+    log_loss: float  # held out
+    call_ms: float  # of its policy, here
+    speedup: float  # over plain decoding in replay, its own calls paid for; 0 where nothing could be replayed
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrainReport:
     """A finished training run."""
 
@@ -70,6 +81,8 @@ class TrainReport:
     uncovered: int  # views of a position that asked for more than the log holds and were left out
     match_rows: int
     growth_rows: int
+    match_model: str  # its class
+    choices: tuple[Choice, ...]  # where classes were compared
     match_trees: int
     growth_trees: int
     match: tuple[Comparison, ...]  # all rows first, then by kind; the baseline is the prior
@@ -92,7 +105,8 @@ class TrainReport:
 
     def lasting(self) -> dict[str, Any]:
         """The part that belongs in the bundle: nothing that differs between two runs on the same rows."""
-        return {name: part for name, part in self.to_json().items() if name not in ("folder", "call_ms", "seconds")}
+        clocked = ("folder", "call_ms", "seconds", "choices")
+        return {name: part for name, part in self.to_json().items() if name not in clocked}
 
 
 def compare(

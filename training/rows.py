@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.policy.hook import Float32Array, Int8Array, Int32Array, UInt8Array
 
-BOTH, LOOKUP_ONLY, DRAFT_ONLY = 0, 1, 2
-KINDS = ("both", "lookup only", "draft only")  # who proposed a row, and whether the draft scored it
+BOTH, FREE_ONLY, DRAFT_ONLY = 0, 1, 2
+KINDS = ("both", "free only", "draft only")  # whether a free source proposed a row, and whether the draft scored it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GrowthRows:
     """One row per path node that the draft could be asked at, as seen before it was."""
 
     x: Float32Array  # [rows, GROWTH_FEATURES]
-    label: Int8Array  # [rows] 1 where the draft would offer the target's token and the lookup did not
+    label: Int8Array  # [rows] 1 where the draft would offer the target's token and no free source that was asked did
     weight: Float32Array  # [rows]
     prompt: Int32Array  # [rows]
 
@@ -80,6 +80,8 @@ class Pile:
                  "kind": np.uint8, "parent": np.int32, "path_prior": np.float32, "survives": np.int8}  # fmt: skip
         columns = {}
         for item in fields(table):
-            empty = np.zeros((0, width) if item.name == "x" else 0)
-            columns[item.name] = np.concatenate([*self.parts.get(item.name, []), empty]).astype(kinds[item.name])
+            kind = kinds[item.name]
+            empty = np.zeros((0, width) if item.name == "x" else 0, dtype=kind)
+            # A table's columns are most of what training holds: no second copy where they are of their kind already.
+            columns[item.name] = np.concatenate([*self.parts.pop(item.name, []), empty]).astype(kind, copy=False)
         return table(**columns)

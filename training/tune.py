@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from treewise.data.cost import CostProfile
 from treewise.data.errors import CoverageError, require
+from treewise.policy.frontier_table import FrontierTablePolicy
+from treewise.policy.hook import DRAFT
 from treewise.policy.registry import parse_policy
+from treewise.policy.rule import RulePolicy
 from treewise.training.ab_report import ProfileOrigin
 from treewise.training.contest import Contender, contest
 from treewise.training.logged_trace import LoggedTrace
@@ -17,7 +23,8 @@ from treewise.training.replay import check_reach
 from treewise.training.tally import Tally, joined
 
 SCHEMA_VERSION = 1
-_SOURCES = ("both", "draft", "lookup")
+TABLED = FrontierTablePolicy.name  # the family whose specs name a hand table
+_SOURCES = re.compile(r"[,:]sources=\w+")
 
 
 def _specs(form: str, *values: Iterable[object]) -> tuple[str, ...]:
@@ -25,15 +32,31 @@ def _specs(form: str, *values: Iterable[object]) -> tuple[str, ...]:
     return tuple(form.format(*parts) for parts in product(*values))
 
 
+# Which sources a setting asks is tuned like the rest of it; a deployment without the draft has grids of its own.
 GRIDS: dict[str, tuple[str, ...]] = {
-    "chain": _specs("chain:{},sources={}", (1, 2, 3, 4, 5, 6, 8), _SOURCES),
-    "static": _specs("static:{}x{},sources={}", (1, 2, 3, 4), (1, 2, 3, 4, 5), ("both", "draft")),
-    "topn": (
-        *_specs("topn:{}x{},sources={}", (4, 8, 12, 16, 24, 32, 48), (1, 2, 3, 4), ("both", "draft")),
-        *_specs("topn:{}x1,sources=lookup", (2, 4, 8, 12, 16, 24)),
+    "chain": (
+        *_specs("chain:{},sources={}", (1, 2, 3, 4, 5, 6, 8), ("all", "draft")),
+        *_specs("chain:{},sources={}", (1, 2, 3, 4, 6, 8, 10), ("free", "lookup")),
     ),
-    "cumulative": _specs("cumulative:threshold={},depth={}", (0.02, 0.04, 0.08, 0.15, 0.3), (1, 2, 4, 6)),
-    "frontier": ("frontier", *_specs("frontier:kappa={}", (0.05, 0.1, 0.2, 0.3, 0.5))),
+    "static": (
+        *_specs("static:{}x{},sources=all", (1, 2, 3, 4), (1, 2, 3, 4, 5)),
+        *_specs("static:{}x{},sources=draft", (1, 2, 3, 4), (1, 2, 3, 4)),
+        *_specs("static:{}x{},sources=free", (1, 2, 3), (2, 4, 8)),
+    ),
+    "topn": (
+        *_specs("topn:{}x{},sources=all", (4, 8, 12, 16, 24, 32, 48), (1, 2, 3, 4)),
+        *_specs("topn:{}x{},sources=draft", (4, 8, 12, 24, 32), (1, 2, 3, 4)),
+        *_specs("topn:{}x1,sources={}", (2, 4, 8, 12, 16, 24, 32), ("free", "lookup")),
+    ),
+    "cumulative": (
+        *_specs("cumulative:{}x{},sources=all", (0.02, 0.04, 0.08, 0.15, 0.3), (1, 2, 4, 6)),
+        *_specs("cumulative:{}x{},sources=draft", (0.04, 0.08, 0.15), (1, 2, 4, 6)),
+        *_specs("cumulative:{}x10,sources=free", (0.02, 0.04, 0.08, 0.15, 0.3)),
+    ),
+    "frontier": (
+        *_specs("frontier:sources={}", ("all", "draft", "free")),
+        *_specs("frontier:kappa={}", (0.05, 0.1, 0.2, 0.3, 0.5)),
+    ),
     "entropy": _specs(
         "entropy:low_bits={},high_bits={},mid_width={},min_path_prior={}",
         (1.0, 2.0),
@@ -41,8 +64,30 @@ GRIDS: dict[str, tuple[str, ...]] = {
         (2, 3),
         (0.03, 0.08),
     ),
-    "switch": _specs("switch:min_match={},nodes={},depth={}", (2, 4, 6), (8, 24), (1, 2, 4)),
+    "switch": _specs("switch:min_match={},nodes={},depth={}", (2, 4, 6), (8, 16, 32), (1, 2, 4)),
+    TABLED: (TABLED + ":{table}", *(f"{TABLED}:{{table}},kappa={kappa:g}" for kappa in (0.05, 0.1, 0.2, 0.3, 0.5))),
 }
+FREE_GRIDS: dict[str, tuple[str, ...]] = {
+    "chain": _specs("chain:{},sources={}", (1, 2, 3, 4, 5, 6, 8, 10), ("all", "lookup")),
+    "static": _specs("static:{}x{}", (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)),
+    "topn": _specs("topn:{}x1,sources={}", (2, 4, 6, 8, 12, 16, 24, 32), ("all", "lookup")),
+    "cumulative": _specs("cumulative:{}x10", (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)),
+    "frontier": ("frontier",),
+    "entropy": _specs("entropy:min_path_prior={}", (0.03, 0.08)),
+    "switch": (),
+    TABLED: (TABLED + ":{table}",),
+}
+
+
+def grid(family: str, sources: int, table: str = "") -> tuple[str, ...]:
+    """The settings of `family` that are tried where these source bits exist; `table` is the file of a hand table.
+
+    Raises `ParameterError` on an unknown family and where a table is needed and missing.
+    """
+    require(family in GRIDS, "family", f"among {', '.join(GRIDS)}", family)
+    require(family != TABLED or table != "", "table", f"a file, which {TABLED} needs", table)
+    specs = (GRIDS if sources & DRAFT else FREE_GRIDS)[family]
+    return tuple(spec.replace("{table}", table) for spec in specs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +144,18 @@ class TuneReport:
 def tune(
     traces: Sequence[LoggedTrace],
     costs: Sequence[CostProfile],
-    families: Sequence[str] = tuple(GRIDS),
+    families: Sequence[str] = (),
     advance: Callable[[int], None] | None = None,
+    table: str = "",
 ) -> TuneReport:
     """Replay the whole grid of every family on `traces`, which must be training prompts for the winners to be honest.
 
-    `advance` is told how many more of the requests x settings x profiles are done. Raises `ParameterError` on an
-    unknown family.
+    Without `families`, all of them; those that read a hand table only where `table` names its file. `advance` is told
+    how many more of the requests x settings x profiles are done. Raises `ParameterError` on an unknown family.
     """
     require(len(traces) > 0, "traces", "at least one", len(traces))
     require(len(costs) > 0, "costs", "at least one profile", len(costs))
-    require(set(families) <= set(GRIDS), "families", f"among {', '.join(GRIDS)}", list(families))
-    specs, skipped = reachable_specs(traces, costs[0], families)
+    specs, skipped = reachable_specs(traces, costs[0], families or known_families(table), table)
     contenders = [Contender.of(spec) for spec in specs]
     parts = [contest(trace, costs, contenders, advance=advance) for trace in traces]
     settings = []
@@ -126,23 +171,39 @@ def tune(
     )
 
 
+def known_families(table: str = "") -> tuple[str, ...]:
+    """The families that can be tuned with that hand table, or without one."""
+    return tuple(family for family in GRIDS if table or family != TABLED)
+
+
 def reachable_specs(
-    traces: Sequence[LoggedTrace], cost: CostProfile, families: Sequence[str]
+    traces: Sequence[LoggedTrace], cost: CostProfile, families: Sequence[str], table: str = ""
 ) -> tuple[dict[str, str], list[str]]:
-    """(spec -> family of what every trace can answer, specs that some trace cannot)."""
+    """(spec -> family of what every trace can answer, specs that some trace cannot).
+
+    Settings that differ in sources only, and in no source that exists, count once; those left with no source are none.
+    Raises `ParameterError` as `grid`.
+    """
     specs: dict[str, str] = {}
     skipped: list[str] = []
+    taken: set[tuple[str, int]] = set()
+    sources = int(np.bitwise_or.reduce([trace.sources for trace in traces]))
     for family in families:
-        for spec in GRIDS[family]:
+        for spec in grid(family, sources, table):
             try:
+                asked = 0
                 for trace in traces:
                     policy = parse_policy(spec)
                     deployment = trace.deployment(cost)
                     policy.bind(deployment)
                     check_reach(policy, deployment, spec)
+                    asked |= policy.sources_asked if isinstance(policy, RulePolicy) else deployment.sources
             except CoverageError:
                 skipped.append(spec)
-            else:
+                continue
+            key = (_SOURCES.sub("", spec), asked)
+            if asked and key not in taken:
+                taken.add(key)
                 specs[spec] = family
     return specs, skipped
 

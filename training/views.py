@@ -13,17 +13,20 @@ import numpy as np
 from treewise.data.envelope import Envelope
 from treewise.policy.everything import EverythingPolicy
 from treewise.policy.features import growth_features
-from treewise.policy.hook import DRAFT, LOOKUP, Expansion, Float32Array, Int32Array, Level, Reach, UInt8Array
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, Expansion, Float32Array, Int32Array, Level, Reach, UInt8Array
 
-View = Literal["everything", "lookup_only", "random"]
-VIEWS: tuple[View, ...] = ("everything", "lookup_only", "random")
+View = Literal["everything", "free_only", "random"]
+VIEWS: tuple[View, ...] = ("everything", "free_only", "random")
 
-_OPENINGS = (LOOKUP, LOOKUP | DRAFT, DRAFT)
+# Sources of the random view's rounds, and how often each. Policies ask the free sources together where both exist; the
+# lookup stands alone where a deployment has no recycled guesses.
+_OPENINGS = (FREE, FREE | DRAFT, DRAFT, LOOKUP, LOOKUP | DRAFT)
+_OPENING_SHARES = (0.25, 0.3, 0.2, 0.1, 0.15)
 _DRAFT_SHARES = (0.15, 0.4, 0.8)  # of the nodes that may be drafted below, one share per round
 
 
 class ViewPolicy(EverythingPolicy):
-    """Asks for everything, for the lookup alone, or at random; remembers what a growth decision could have seen.
+    """Asks for everything, for the free sources alone, or at random; remembers what a growth decision could have seen.
 
     `seen` holds, per level of the latest round, the forest rows that the draft could have been asked at and their
     growth features as they were then.
@@ -36,7 +39,7 @@ class ViewPolicy(EverythingPolicy):
         self._reach = Reach(envelope.max_depth, envelope.draft_width)
         self._draw = draw
         self._share = 1.0
-        self._lookup = LOOKUP
+        self._free = FREE
 
     def expand(self, level: Level) -> Expansion:
         """Admit every candidate; ask the sources of the view."""
@@ -52,13 +55,13 @@ class ViewPolicy(EverythingPolicy):
     def _grow(self, index: int, may: UInt8Array) -> UInt8Array:
         if self.view == "everything":
             return may.copy()
-        if self.view == "lookup_only":
-            return np.asarray(may & LOOKUP, dtype=np.uint8)
+        if self.view == "free_only":
+            return np.asarray(may & FREE, dtype=np.uint8)
         if index == 0:
-            opening = int(self._draw.choice(_OPENINGS))
-            # A round without the lookup at its root does without it below: asked later, the lookup may offer longer
-            # chains than the log holds, for priors that the draft has raised meanwhile.
-            self._lookup = opening & LOOKUP
+            opening = int(self._draw.choice(_OPENINGS, p=_OPENING_SHARES))
+            # A round without a free source at its root does without it below: asked later, it may offer longer chains
+            # than the log holds, for priors that the draft has raised meanwhile.
+            self._free = opening & FREE
             return np.asarray(may & opening, dtype=np.uint8)
         draft = np.where(self._draw.random(len(may)) < self._share, DRAFT, 0)
-        return np.asarray(may & (draft | self._lookup), dtype=np.uint8)
+        return np.asarray(may & (draft | self._free), dtype=np.uint8)

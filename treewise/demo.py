@@ -128,7 +128,7 @@ def _profile(pair: Pair, folder: Path, stage: Stage) -> CostProfile:
     from treewise.engine.profile import measure_profile
 
     chosen = quick_settings()
-    with stage("1/6 timing target and draft on this machine", profile_steps(chosen, pair.draft is not None)) as advance:
+    with stage("1/6 timing target and draft on this machine", profile_steps(chosen)) as advance:
         prompts = [encode_prompt(pair, prompt.text) for prompt in demo_prompts(2)]
         cost = measure_profile(pair, chosen, prompts, measured=advance)
     store(cost, folder / "profile.json")

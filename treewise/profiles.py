@@ -28,9 +28,9 @@ def quick_settings() -> ProfileSettings:
     )
 
 
-def profile_steps(settings: ProfileSettings, has_draft: bool) -> int:
+def profile_steps(settings: ProfileSettings) -> int:
     """How many times `measure_profile` tells of a measured part."""
-    return (1 + has_draft) * len(settings.capacities) * (settings.repeats + 1) + 1
+    return len(settings.capacities) * (settings.repeats + 1) + 1
 
 
 def stored_path(pair: Pair) -> Path:

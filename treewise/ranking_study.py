@@ -160,7 +160,7 @@ def _engine(pair: Pair, settings: StudySettings, spec: str, ranking: str) -> Eng
     from treewise.engine.decode import Engine, EngineSettings
     from treewise.policy.registry import parse_policy
 
-    chosen = EngineSettings(settings.envelope, use_lookup=False, ranking=ranking, time_limit_ms=1e9)
+    chosen = EngineSettings(settings.envelope, use_lookup=False, use_recycled=False, ranking=ranking, time_limit_ms=1e9)
     return Engine(pair, parse_policy(spec), CostProfile.load(_UNREAD), chosen)
 
 

@@ -212,7 +212,9 @@ class _Runner:
             policy = policy_for(self.pair, arm.spec)
             if arm.name == PLAIN_ARM:  # plain decoding needs no guesses, so it prepares none
                 alone = replace(self.pair, draft=None)
-                self._engines[arm.name] = Engine(alone, policy, self._cost, EngineSettings(use_lookup=False))
+                self._engines[arm.name] = Engine(
+                    alone, policy, self._cost, EngineSettings(use_lookup=False, use_recycled=False)
+                )
             else:
                 self._engines[arm.name] = Engine(self.pair, policy, self._cost)
         return self._engines[arm.name]

@@ -193,7 +193,7 @@ def test_manifest_refuses(name: str, value: Any, message: str) -> None:
 
 def test_another_schema_version_names_both_and_the_cure() -> None:
     value = {**manifest().to_json(), "schema_version": 7}
-    with pytest.raises(SchemaVersionError, match=r"schema version 7, this treewise reads 2: collect the trace again"):
+    with pytest.raises(SchemaVersionError, match=r"schema version 7, this treewise reads 3: collect the trace again"):
         TraceManifest.from_json(value)
 
 

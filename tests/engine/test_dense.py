@@ -18,7 +18,7 @@ from treewise.engine.pair import Pair
 from treewise.engine.record import NODE_SIGNALS
 from treewise.engine.sampling import Sampling
 from treewise.policy.everything import EverythingPolicy
-from treewise.policy.hook import DRAFT, LOOKUP, TreePolicy
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, TreePolicy
 
 PROMPT = [3, 7, 1, 9, 3, 7, 1, 9, 3, 7]
 LIMIT = 18
@@ -104,7 +104,7 @@ def test_each_round_is_labelled_with_the_text() -> None:
     assert rounds.committed.tolist() == completion
     assert rounds.root_token.tolist() == text[first:-1]
     assert rounds.remaining_tokens.tolist() == [LIMIT - number for number in range(LIMIT)]
-    assert set(rounds.opening.tolist()) == {LOOKUP | DRAFT}
+    assert set(rounds.opening.tolist()) == {LOOKUP | DRAFT | RECYCLED}
     assert rounds.finish.tolist() == [""] * (LIMIT - 1) + ["length"]
     index = SuffixIndex(PROMPT)
     for number in range(len(completion)):

@@ -13,13 +13,15 @@ from transformers import DynamicCache
 from tests.engine.disk_pairs import write_model, write_tokenizer
 from treewise.data.errors import (
     CacheRollbackError,
+    CorpusError,
     PairError,
     ParameterError,
     PromptError,
     TokenMapError,
 )
+from treewise.data.recycled import RecycledCorpus, pack
 from treewise.engine import smollm2
-from treewise.engine.pair import Pair, check_rollback, encode_prompt, load_pair
+from treewise.engine.pair import Pair, check_rollback, default_corpus_folder, encode_prompt, load_pair
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +189,44 @@ def test_weights_that_were_cut_short_are_a_pair_error(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(PairError, match="cannot be loaded"):
         load_pair(str(folder), "none")
+
+
+def write_corpus(folder: Path, *, vocab_size: int = 258, tokenizer_sha256: str) -> RecycledCorpus:
+    """A corpus of one context."""
+    made = RecycledCorpus.build({pack((3,)): (2, [4], [0.5])}, vocab_size, tokenizer_sha256)
+    made.save(folder)
+    return made
+
+
+def test_a_corpus_is_loaded_by_folder_and_by_default_only_for_the_default_target(
+    folder: Path, pair: Pair, tmp_path: Path
+) -> None:
+    made = write_corpus(tmp_path, tokenizer_sha256=pair.description.tokenizer_sha256)
+    assert pair.recycled is None
+    assert load_pair(str(folder), "none", corpus="none").recycled is None
+    loaded = load_pair(str(folder), "none", corpus=str(tmp_path))
+    assert loaded.recycled is not None and loaded.recycled.sha256 == made.sha256
+    assert loaded.description == load_pair(str(folder), "none").description
+
+
+def test_the_default_target_has_a_corpus_in_this_install() -> None:
+    place = default_corpus_folder()
+    assert place is not None
+    assert RecycledCorpus.load(place).provenance["target"] == smollm2.NAME
+
+
+def test_a_corpus_of_another_tokenizer_or_vocabulary_is_refused_with_both(
+    folder: Path, pair: Pair, tmp_path: Path
+) -> None:
+    tokenizer = pair.description.tokenizer_sha256
+    write_corpus(tmp_path / "a", tokenizer_sha256="0" * 64)
+    with pytest.raises(CorpusError, match=f"must have the tokenizer_sha256 {tokenizer} of target .* got {'0' * 64}"):
+        load_pair(str(folder), "none", corpus=str(tmp_path / "a"))
+    write_corpus(tmp_path / "b", tokenizer_sha256=tokenizer, vocab_size=300)
+    with pytest.raises(CorpusError, match=r"must have the vocab_size 258 of target .* got 300"):
+        load_pair(str(folder), "none", corpus=str(tmp_path / "b"))
+
+
+def test_a_folder_without_a_corpus_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"corpus must be a folder with a corpus\.parquet, got"):
+        load_pair(str(folder), "none", corpus=str(tmp_path))

@@ -44,6 +44,9 @@ FLOORS = {
     ),
 }
 
+# Modules of machine code, which are imported only where numba is installed; no other part of policy may import it.
+COMPILED = "compiled"
+
 # Distillation and collection run models; no other part of training may.
 RUNS_MODELS = ("collect", "distill")
 
@@ -52,6 +55,8 @@ def floor_of(module: Module) -> Floor:
     floor = FLOORS[module.room]
     if module.room == "treewise.training" and module.path.stem.startswith(RUNS_MODELS):
         return Floor(floor.always | TORCH_PARTIES | {"treewise.engine"}, floor.lazily)
+    if module.room == "treewise.policy" and module.path.stem.startswith(COMPILED):
+        return Floor(floor.always | {"numba"}, floor.lazily)
     return floor
 
 
@@ -119,3 +124,19 @@ def test_only_distillation_and_collection_run_models() -> None:
     source = imports_of("import torch\nfrom treewise.engine.pair import Pair")
     assert breaches(Module("treewise.training.distill", "treewise.training", folder / "distill.py"), source) == []
     assert len(breaches(Module("treewise.training.fit", "treewise.training", folder / "fit.py"), source)) == 2
+
+
+def test_only_modules_of_machine_code_import_numba() -> None:
+    folder = ROOMS["treewise.policy"]
+    source = imports_of("from numba import njit\ndef f():\n    import numba")
+    compiled = Module("treewise.policy.compiled_rows", "treewise.policy", folder / "compiled_rows.py")
+    assert breaches(compiled, source) == []
+    assert len(breaches(Module("treewise.policy.learned", "treewise.policy", folder / "learned.py"), source)) == 2
+
+
+def test_machine_code_is_imported_by_machine_code_or_inside_functions() -> None:
+    """So that everything else works without numba."""
+    for module in modules():
+        for item in imports_of(module.path.read_text(encoding="utf-8")):
+            if item.name.startswith(f"treewise.policy.{COMPILED}"):
+                assert item.lazy or module.path.stem.startswith(COMPILED), f"{module.name}:{item.line}"

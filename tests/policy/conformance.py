@@ -16,7 +16,9 @@ from tests.policy.scripted import Decision, World, example_cost, example_deploym
 from treewise.policy.contain import checked_expansion, checked_selection
 from treewise.policy.hook import (
     DRAFT,
+    FREE,
     LOOKUP,
+    RECYCLED,
     SOURCES,
     BoolArray,
     Deployment,
@@ -35,7 +37,7 @@ from treewise.policy.registry import parse_policy
 
 MakePolicy = Callable[[], TreePolicy]
 Check = Callable[[MakePolicy], int]
-WORLDS = [World(0, DRAFT), World(1, LOOKUP), World(2, DRAFT | LOOKUP)]
+WORLDS = [World(0, DRAFT), World(1, LOOKUP), World(2, DRAFT | LOOKUP), World(4, FREE), World(6, DRAFT | FREE)]
 
 
 class Wrapped:
@@ -145,7 +147,7 @@ def check_answers(make: MakePolicy) -> int:
 def check_edges(make: MakePolicy) -> int:
     """Nothing on offer, and one token left: a round keeps nothing but its root."""
     rounds = 0
-    for sources in (DRAFT, LOOKUP, DRAFT | LOOKUP):
+    for sources in (DRAFT, LOOKUP, RECYCLED, DRAFT | FREE):
         for world, tokens in ((World(3, sources, empty=True), 4), (World(3, sources), 1), (World(3, 0), 4)):
             decisions = play(Watched(make()), world, (0, 1), max_new_tokens=tokens)
             assert all(decision.kept == {()} for decision in decisions[0] + decisions[1])

@@ -29,6 +29,8 @@ def describe(forest: Nodes, row: int, context: RoundContext) -> dict[str, float]
     siblings = [other for other in range(len(forest.parent)) if forest.parent[other] == parent]
     draft_first = next((s for s in reversed(siblings) if forest.draft_rank[s] == 0), None)
     lookup_first = next((s for s in reversed(siblings) if forest.lookup_rank[s] == 0), None)
+    recycled_first = next((s for s in reversed(siblings) if forest.recycled_rank[s] == 0), None)
+    recycled_second = next((s for s in reversed(siblings) if forest.recycled_rank[s] == 1), None)
     lookup_second = next((s for s in reversed(siblings) if forest.lookup_rank[s] == 1), None)
 
     def of(column: NDArray[np.float32], sibling: int | None) -> float:
@@ -40,6 +42,7 @@ def describe(forest: Nodes, row: int, context: RoundContext) -> dict[str, float]
         agree = NAN
     prob, margin = forest.draft_prob[row], forest.draft_margin[row]
     is_draft_first, is_lookup_first = forest.draft_rank[row] == 0, forest.lookup_rank[row] == 0
+    is_recycled_first = forest.recycled_rank[row] == 0
     inner = forest.depth[row] > 1
     return {
         "draft_log_prob": log(float(prob)),
@@ -51,16 +54,21 @@ def describe(forest: Nodes, row: int, context: RoundContext) -> dict[str, float]
         "lookup_log_count": log1p(float(forest.lookup_count[row])),
         "lookup_share": float(forest.lookup_share[row]),
         "lookup_rank": float(forest.lookup_rank[row]),
-        "in_both": float(forest.sources[row] == DRAFT | LOOKUP),
+        "in_both": float(forest.sources[row] & (DRAFT | LOOKUP) == DRAFT | LOOKUP),
         "first_agree": agree,
         "lookup_first_draft_prob": of(forest.draft_prob, lookup_first),
         "draft_first_lookup_share": shared,
+        "recycled_log_prob": log(float(forest.recycled_prob[row])),
+        "recycled_rank": float(forest.recycled_rank[row]),
+        "recycled_order": float(forest.recycled_order[row]),
+        "recycled_log_weight": log1p(float(forest.recycled_weight[row])),
+        "recycled_rival_prob": of(forest.recycled_prob, recycled_second if is_recycled_first else recycled_first),
         "draft_rival_prob": float(prob - margin) if is_draft_first else of(forest.draft_prob, draft_first),
         "lookup_rival_share": of(forest.lookup_share, lookup_second if is_lookup_first else lookup_first),
         "parent_draft_log_prob": log(float(forest.draft_prob[parent])) if inner else NAN,
         "parent_match_length": float(forest.lookup_match_length[parent]) if inner else NAN,
         "parent_lookup_share": float(forest.lookup_share[parent]) if inner else NAN,
-        "parent_in_both": float(forest.sources[parent] == DRAFT | LOOKUP) if inner else NAN,
+        "parent_in_both": float(forest.sources[parent] & (DRAFT | LOOKUP) == DRAFT | LOOKUP) if inner else NAN,
         "depth": float(forest.depth[row]),
         "log_prior": log(float(forest.prior[row])),
         "draft_agreement": float(context.draft_agreement[request]),
@@ -76,10 +84,13 @@ def describe_below(forest: Nodes, row: int, context: RoundContext) -> dict[str, 
     request = int(forest.request[row])
     is_root = forest.parent[row] < 0
     first: int | None = row if is_root else None
+    guess: int | None = row if is_root else None
     for child in range(len(forest.parent)):
         chained = forest.level[child] <= forest.level[row]  # offered together with the row
         if not is_root and forest.parent[child] == row and forest.lookup_rank[child] == 0 and chained:
             first = child
+        if not is_root and forest.parent[child] == row and forest.recycled_rank[child] == 0 and chained:
+            guess = child
     if is_root:
         own = dict.fromkeys(GROWTH_FEATURES, NAN) | {"in_both": 0.0, "depth": 0.0, "log_prior": 0.0}
         own |= {"in_draft_vocab": 1.0, "temperature": float(context.temperature[request])}
@@ -87,12 +98,15 @@ def describe_below(forest: Nodes, row: int, context: RoundContext) -> dict[str, 
         own |= {"lookup_agreement": float(context.lookup_agreement[request])}
     else:
         own = describe(forest, row, context)
-    known = first is not None
+    known, remembered = first is not None, guess is not None
     below = {
         "below_match_length": float(forest.lookup_match_length[first]) if known else NAN,
         "below_log_count": log1p(float(forest.lookup_count[first])) if known else NAN,
         "below_share": float(forest.lookup_share[first]) if known else NAN,
         "below_log_age": log1p(float(forest.lookup_age[first])) if known else NAN,
+        "below_recycled_prob": float(forest.recycled_prob[guess]) if remembered else NAN,
+        "below_recycled_order": float(forest.recycled_order[guess]) if remembered else NAN,
+        "below_recycled_log_weight": log1p(float(forest.recycled_weight[guess])) if remembered else NAN,
     }
     return {name: below.get(name, own.get(name, NAN)) for name in GROWTH_FEATURES}
 

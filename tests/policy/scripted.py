@@ -14,12 +14,14 @@ from treewise.data.envelope import Envelope, PriorTable
 from treewise.policy.hook import (
     DRAFT,
     LOOKUP,
+    RECYCLED,
     BoolArray,
     Continuations,
     Deployment,
     DraftGuesses,
     Int32Array,
     Nodes,
+    Recycled,
     RequestInfo,
     TreePolicy,
 )
@@ -31,6 +33,7 @@ VOCAB = 24
 OUTSIDE_HEAD = 3  # the draft's head cannot say the last tokens
 TABLE = PriorTable()
 NOTHING = Continuations(0, (), (), (), ())
+FORGOTTEN = Recycled(0, 0.0, (), ())
 Path = tuple[int, ...]
 Probs = NDArray[np.float32]
 
@@ -49,6 +52,9 @@ class World:
 
     def looked_up(self, request: int, position: int, path: Path) -> Continuations:
         return NOTHING if self.empty else _looked_up(self.seed, request, position, path)
+
+    def remembered(self, request: int, position: int, path: Path) -> Recycled:
+        return FORGOTTEN if self.empty else _remembered(self.seed, request, position, path)
 
     def truth(self, request: int, position: int, path: Path) -> int:
         """The target's token: often the draft's first or the lookup's first."""
@@ -82,6 +88,19 @@ def _looked_up(seed: int, request: int, position: int, path: Path) -> Continuati
 
 
 @cache
+def _remembered(seed: int, request: int, position: int, path: Path) -> Recycled:
+    rng = _rng(4, seed, request, position, path)
+    if rng.random() < 0.3:
+        return FORGOTTEN
+    count = int(rng.integers(1, 7))
+    probs = np.sort(rng.dirichlet(np.full(count + 1, 0.5))[:count])[::-1].astype(np.float32)
+    first = int(_draft_probs(seed, request, position, path).argmax())
+    others = [t for t in rng.permutation(VOCAB).tolist() if t != first]
+    tokens = [first, *others] if rng.random() < 0.5 else others
+    return Recycled(int(rng.integers(1, 4)), float(rng.integers(1, 50)), tokens[:count], probs.tolist())
+
+
+@cache
 def _truth(seed: int, request: int, position: int, path: Path) -> int:
     rng = _rng(3, seed, request, position, path)
     pick = rng.random()
@@ -101,6 +120,16 @@ class ScriptedLookup:
 
     def continuations(self, path: Sequence[int]) -> Continuations:
         return self.world.looked_up(self.request, self.position, tuple(path))
+
+
+class ScriptedMemory:
+    """The world's recycled guesses for one request at one root."""
+
+    def __init__(self, world: World, request: int, position: int) -> None:
+        self.world, self.request, self.position = world, request, position
+
+    def recycled(self, path: Sequence[int]) -> Recycled:
+        return self.world.remembered(self.request, self.position, tuple(path))
 
 
 class ScriptedDraft:
@@ -202,10 +231,13 @@ def _play_round(
         ScriptedLookup(world, r, p) if world.sources & LOOKUP else None for r, p in zip(ids, positions, strict=True)
     ]
     draft = ScriptedDraft(world, ids, positions) if world.sources & DRAFT else None
+    memories = (
+        [ScriptedMemory(world, r, p) for r, p in zip(ids, positions, strict=True)] if world.sources & RECYCLED else []
+    )
     context = build_context(batch)
     builder = RoundBuilder(deployment.envelope, deployment.prior_table)
     roots = np.asarray([p % VOCAB for p in positions], dtype=np.int32)
-    tree = builder.build(policy, context, roots, lookups, draft)
+    tree = builder.build(policy, context, roots, lookups, draft, memories)
     tree.forest.check_integrity()
     nodes = tree.forest.view()
 

@@ -51,7 +51,7 @@ def test_conformance(check: Check, folder: Path) -> None:
     assert check(lambda: LearnedPolicy.load(folder)) > 0
 
 
-@pytest.mark.parametrize("scorer", ["lightgbm", "flat"])
+@pytest.mark.parametrize("scorer", ["lightgbm", "flat", "compiled"])
 def test_scorers_decide_alike(scorer: ScorerName, folder: Path) -> None:
     for seed in range(3):
         world = World(seed, BOTH)
@@ -70,7 +70,7 @@ def test_is_a_timed_policy_named_by_its_folder(folder: Path) -> None:
 
 
 def test_unknown_scorer_is_refused() -> None:
-    with pytest.raises(ParameterError, match="scorer must be one of auto, onnx, lightgbm, flat, got 'fast'"):
+    with pytest.raises(ParameterError, match="scorer must be one of auto, compiled, onnx, lightgbm, flat, got 'fast'"):
         LearnedPolicy(tiny_bundle(), "fast")  # type: ignore[arg-type]
 
 

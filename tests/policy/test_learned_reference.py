@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.policy.random_forests import random_context, random_forest
 from tests.policy.reference_policy import growth_table, growths, node_table, row_price, stale_rows
 from tests.policy.scripted import TABLE
 from tests.policy.test_round_reference import CASES, Case, build
@@ -43,6 +44,20 @@ def test_features_are_those_of_each_row_alone(case: Case, seed: int) -> None:
         below = growth_features(forest, rows, context)
     if inner.size:
         np.testing.assert_allclose(features, node_table(forest, inner, context), rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(below, growth_table(forest, rows, context), rtol=2e-6, atol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([1, 3]))
+def test_features_of_rows_with_anything_in_their_columns(seed: int, requests: int) -> None:
+    rng = np.random.default_rng(seed)
+    forest, context = random_forest(rng, requests, 25), random_context(rng, requests)
+    inner = (forest.parent >= 0).nonzero()[0]
+    if inner.size:
+        found = node_features(forest, inner, context)
+        np.testing.assert_allclose(found, node_table(forest, inner, context), rtol=2e-6, atol=1e-6)
+    rows = np.arange(len(forest.parent))
+    below = growth_features(forest, rows, context)
     np.testing.assert_allclose(below, growth_table(forest, rows, context), rtol=2e-6, atol=1e-6)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from treewise.data.errors import PolicySpecError
 from treewise.policy.hook import TreePolicy
-from treewise.policy.registry import RULES, describe_policies, parse_policy, policy_names, split_specs
+from treewise.policy.registry import FILED, RULES, describe_policies, parse_policy, policy_names, split_specs
 from treewise.policy.rule import RulePolicy, setting_names
 
 
@@ -21,7 +21,7 @@ def rule(spec: str) -> RulePolicy[Any]:
     ("spec", "canonical", "expected"),
     [
         ("plain", "plain", {}),
-        ("chain:5", "chain:5", {"length": 5, "sources": "both"}),
+        ("chain:5", "chain:5", {"length": 5, "sources": "all"}),
         ("chain", "chain:5", {"length": 5}),
         ("chain:7,sources=draft", "chain:7,sources=draft", {"length": 7, "sources": "draft"}),
         ("chain:length=3", "chain:3", {"length": 3}),
@@ -47,7 +47,7 @@ def test_specs_round_trip(spec: str, canonical: str, expected: dict[str, object]
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("wide:3", "policy must be one of plain, chain, .*learned, got 'wide' in 'wide:3'"),
+        ("wide:3", "policy must be one of plain, chain, .*learned, guarded, got 'wide' in 'wide:3'"),
         ("", "policy must be one of plain, .*, got ''"),
         ("chain:five", "length must be a whole number, got 'five' in 'chain:five'"),
         ("chain:0", "length must be between 1 and 64, got 0 in policy 'chain:0'"),
@@ -55,7 +55,7 @@ def test_specs_round_trip(spec: str, canonical: str, expected: dict[str, object]
         ("chain:2.5", "length must be a whole number, got '2.5'"),
         ("chain:3x4", "policy must be written chain:LENGTH, got '3x4' in 'chain:3x4'; chain takes length, sources"),
         ("chain:3,4", "policy must be written chain:LENGTH, got '4'"),
-        ("chain:5,sources=web", "sources must be one of both, draft, lookup, got 'web'"),
+        ("chain:5,sources=web", "sources must be one of all, both, draft, free, lookup, recycled, got 'web'"),
         ("chain:5,width=2", "setting must be one that chain takes length, sources, got 'width'"),
         ("chain:5,length=6", "length must be given once, got it twice in 'chain:5,length=6'"),
         ("plain:3", "policy must be written plain with settings by name only, got '3' .*plain takes no settings"),
@@ -73,8 +73,9 @@ def test_bad_specs_say_what_was_given_and_the_rule(spec: str, message: str) -> N
 
 def test_names_and_descriptions_agree() -> None:
     described = describe_policies()
-    assert tuple(d.name for d in described) == policy_names() == (*RULES, "learned")
-    for description in described[:-1]:
+    assert tuple(d.name for d in described) == policy_names() == (*RULES, *FILED, "learned", "guarded")
+    assert [d.spec for d in described if d.name not in RULES] == ["frontier-table:FILE", "learned:DIR", "guarded:DIR"]
+    for description in described[: len(RULES)]:
         policy = rule(description.spec)
         assert isinstance(policy, TreePolicy)
         assert [name for name, _ in description.settings] == list(setting_names(type(policy.settings)))

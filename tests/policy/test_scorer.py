@@ -1,4 +1,4 @@
-"""Scorers: the same trees under onnxruntime, LightGBM and numpy, on any float32 input."""
+"""Scorers: the same trees under onnxruntime, LightGBM, numpy and as machine code, on any float32 input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import builtins
 import sys
 from functools import cache
 
+import lightgbm
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tests.policy.models import CURVE, labelled_rows, make_model, train_text
 from treewise.data.errors import BundleError, MissingExtraError, ParameterError
 from treewise.policy.bundle import Model
+from treewise.policy.compiled_scorer import CompiledScorer
 from treewise.policy.features import FEATURES
 from treewise.policy.flat_scorer import FlatScorer, FlatTrees
 from treewise.policy.hook import Float32Array
@@ -40,9 +42,14 @@ def model(leaves: int = 7) -> Model:
 
 
 @cache
-def scorers(leaves: int = 7) -> tuple[Scorer, Scorer, Scorer]:
+def scorers(leaves: int = 7) -> tuple[Scorer, ...]:
     of = model(leaves)
-    return OnnxScorer(of.graph), LightGBMScorer(of.text, CURVE), FlatScorer(of.text, CURVE)
+    return OnnxScorer(of.graph), LightGBMScorer(of.text, CURVE), FlatScorer(of.text, CURVE), compiled_scorer(leaves)
+
+
+@cache
+def compiled_scorer(leaves: int = 7) -> CompiledScorer:
+    return CompiledScorer(model(leaves).text, CURVE)
 
 
 def assert_parity(rows: Float32Array, leaves: int = 7) -> None:
@@ -88,6 +95,24 @@ def test_no_rows_have_no_scores() -> None:
         assert scorer.score(np.zeros((0, len(FEATURES)), dtype=np.float32)).shape == (0,)
 
 
+@pytest.mark.parametrize("leaves", [2, 16, 64])
+def test_machine_code_sums_as_lightgbm_does_whatever_the_batch(leaves: int) -> None:
+    """The same float64 bits, in one batch, in small ones and alone."""
+    scorer = compiled_scorer(leaves)
+    rows = np.concatenate([noise(200)[0], np.random.default_rng(3).choice(edges(), size=(200, len(FEATURES)))])
+    together = scorer.log_odds(rows)
+    booster = lightgbm.Booster(model_str=model(leaves).text)
+    np.testing.assert_array_equal(together, booster.predict(rows, raw_score=True, num_threads=1))
+    np.testing.assert_array_equal(together, np.concatenate([scorer.log_odds(rows[at : at + 1]) for at in range(400)]))
+    np.testing.assert_array_equal(together, np.concatenate([scorer.log_odds(part) for part in np.split(rows, 16)]))
+    np.testing.assert_array_equal(scorer.score(rows), scorer.score(np.asfortranarray(rows)))
+
+
+def test_machine_code_refuses_another_number_of_features() -> None:
+    with pytest.raises(ParameterError, match=rf"features must be \[n, {len(FEATURES)}\], got \(3, 2\)"):
+        compiled_scorer().score(np.zeros((3, 2), dtype=np.float32))
+
+
 def test_a_tree_of_one_leaf() -> None:
     x = np.zeros((50, 2), dtype=np.float32)
     text = train_text(x, (np.arange(50) % 3 == 0).astype(np.int8), trees=1)
@@ -95,6 +120,7 @@ def test_a_tree_of_one_leaf() -> None:
     flat = FlatScorer(text, IDENTITY).score(rows)
     np.testing.assert_allclose(flat, LightGBMScorer(text, IDENTITY).score(rows), atol=1e-6)
     assert flat[0] == flat[1]
+    np.testing.assert_allclose(CompiledScorer(text, IDENTITY).score(rows), flat, atol=1e-6)
 
 
 def test_calibration_by_hand() -> None:
@@ -151,7 +177,21 @@ def test_a_missing_extra_names_its_cure(name: str, monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingExtraError, match=rf"pip install treewise\[{extra}\]"):
         make_scorer(of, "onnx" if name == "onnxruntime" else "lightgbm")
     expected = FlatScorer if name == "onnxruntime" else OnnxScorer
-    assert isinstance(make_scorer(of, "auto"), expected)
+    assert isinstance(make_scorer(of, "auto", compiled="off"), expected)
+
+
+def test_numba_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = model()
+    assert isinstance(make_scorer(of), CompiledScorer)
+    assert isinstance(make_scorer(of, compiled="on"), CompiledScorer)
+    assert isinstance(make_scorer(of, "onnx", compiled="on"), OnnxScorer)
+    with pytest.raises(ParameterError, match="compiled must be one of auto, on, off, got 'yes'"):
+        make_scorer(of, compiled="yes")  # type: ignore[arg-type]
+    monkeypatch.setattr("treewise.policy.learned.find_spec", lambda name: None)
+    assert isinstance(make_scorer(of), OnnxScorer)
+    for name, compiled in (("compiled", "auto"), ("auto", "on")):
+        with pytest.raises(MissingExtraError, match=r"numba is not installed.*pip install treewise\[fast\]"):
+            make_scorer(of, name, compiled)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +229,10 @@ def test_flat_scorer_refuses_wide_trees() -> None:
     text = train_text(*noise(), trees=1, leaves=80)
     with pytest.raises(BundleError, match="at most 64 leaves"):
         FlatScorer(text, IDENTITY)
+    wide = make_model(text, FEATURES)
+    assert isinstance(make_scorer(wide), OnnxScorer)
+    with pytest.raises(BundleError, match="at most 64 leaves"):
+        make_scorer(wide, "compiled")
 
 
 def test_broken_models_are_bundle_errors() -> None:

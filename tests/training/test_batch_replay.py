@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.policy.models import tiny_bundle
-from tests.training.worlds import COST, GrowAll, World, as_trace, dense, manifest, simulate
+from tests.training.worlds import ALL, COST, GrowAll, World, as_trace, dense, manifest, simulate
 from treewise.data.cost import CostGrid
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError, ParameterError
@@ -20,6 +22,10 @@ from treewise.data.trace_schema import TraceShard, concatenate
 from treewise.policy.contain import ContainedPolicy
 from treewise.policy.draft_ranking import BOTH, COUPLED, PLAIN, RANKINGS
 from treewise.policy.hook import (
+    DRAFT,
+    FREE,
+    LOOKUP,
+    RECYCLED,
     BoolArray,
     Expansion,
     ForestView,
@@ -40,7 +46,8 @@ from treewise.training.replay_result import ReplayResult
 ENVELOPE = Envelope(max_depth=6, draft_width=4)
 SPECS = (
     "plain", "chain:4", "chain:3,sources=draft", "chain:5,sources=lookup", "static:2x3", "topn:12x3",
-    "topn:8x2,sources=draft", "entropy", "cumulative", "frontier", "switch",
+    "topn:8x2,sources=draft", "topn:12x3,sources=both", "topn:12x3,sources=free", "chain:5,sources=recycled",
+    "entropy", "cumulative", "frontier", "switch",
 )  # fmt: skip
 
 
@@ -49,9 +56,9 @@ def policy_of(spec: str) -> TreePolicy:
 
 
 @cache
-def shard(seed: int) -> TraceShard:
+def shard(seed: int, sources: int = ALL) -> TraceShard:
     world = World(seed=seed, num_texts=4, answer_tokens=30)
-    return concatenate([dense(world, text, ENVELOPE.widened()) for text in world.texts])
+    return concatenate([dense(world, text, ENVELOPE.widened(), sources) for text in world.texts])
 
 
 def with_noise(plain: TraceShard, seed: int) -> TraceShard:
@@ -72,8 +79,8 @@ def with_noise(plain: TraceShard, seed: int) -> TraceShard:
 
 
 @cache
-def trace(seed: int = 0, ranking: str = PLAIN, tokens_included: bool = True) -> LoggedTrace:
-    plain = shard(seed)
+def trace(seed: int = 0, ranking: str = PLAIN, tokens_included: bool = True, sources: int = ALL) -> LoggedTrace:
+    plain = shard(seed, sources)
     noisy = plain if ranking == PLAIN else with_noise(plain, seed)
     conditions = replace(manifest("dense", ENVELOPE.widened()), ranking=ranking)
     return as_trace(noisy, conditions, tokens_included)
@@ -114,6 +121,55 @@ def test_a_batch_changes_nothing(
             replay(make(), log.requests, log.deployment(COST), batch_requests=batch_requests)
         return
     check_batched(make, log, batch_requests)
+
+
+class Seen(GrowAll):
+    """Asks at random, by the request's place in its text and the row's path, and collects every column of every round.
+
+    Rounds are kept by (request, position), so that it does not matter how many requests one call held.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rounds: dict[tuple[int, int], dict[str, NDArray[Any]]] = {}
+
+    def expand(self, level: Level) -> Expansion:
+        rows, context = level.candidates, level.context
+        place = context.position[rows.request].astype(np.int64) * 7 + rows.token * 13 + rows.depth * 31 + self.seed
+        bits = np.asarray((1, 2, 3, 4, 5, 6, 7, 7, 5), dtype=np.uint8)[place % 9]
+        grow = np.where((rows.depth > 0) & (place % 5 == 0), np.uint8(0), bits & rows.may_grow)
+        return Expansion(np.ones(len(grow), dtype=np.bool_), grow)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        context, nodes = outcome.context, outcome.nodes
+        for place, key in enumerate(zip(context.request_id.tolist(), context.position.tolist(), strict=True)):
+            own = nodes.request == place
+            self.rounds[key] = {
+                name: getattr(nodes, name)[own] for name in type(nodes).__dataclass_fields__ if name not in ROW_NAMES
+            }
+
+
+ROW_NAMES = ("request", "parent")  # rows are counted over a batch; `digest` compares shapes
+
+
+@pytest.mark.parametrize("sources", [ALL, LOOKUP | DRAFT, RECYCLED | DRAFT, FREE, RECYCLED])
+@pytest.mark.parametrize("tokens_included", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_signal_in_a_batch_is_that_of_a_request_alone(sources: int, tokens_included: bool, seed: int) -> None:
+    log = trace(seed, sources=sources, tokens_included=tokens_included)
+    envelopes = (ENVELOPE, replace(ENVELOPE, lookup_width=1, recycled_width=2, max_depth=4, min_grow_prior=0.1))
+    for envelope in envelopes:
+        setting = log.deployment(COST, envelope)
+        assert setting.sources == sources
+        one, many = Seen(seed), Seen(seed)
+        alone = replay(one, log.requests, setting, batch_requests=1)
+        check_same(replay(many, log.requests, setting, batch_requests=3), alone)
+        assert one.rounds.keys() == many.rounds.keys()
+        for key, columns in one.rounds.items():
+            for name, values in columns.items():
+                np.testing.assert_array_equal(many.rounds[key][name], values, err_msg=f"{name} at {key}")
+        seen = np.concatenate([columns["sources"] for columns in one.rounds.values()])
+        assert set(seen.tolist()) >= {bits for bits in range(1, ALL + 1) if bits & sources == bits}
 
 
 def covers(make: Callable[[], TreePolicy], log: LoggedTrace) -> bool:
@@ -303,8 +359,13 @@ def test_recorded_suspensions_are_obeyed() -> None:
 @pytest.mark.parametrize(
     ("writer", "policy", "message"),
     [
-        ("chain:2,sources=lookup", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
+        ("chain:2,sources=free", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
         ("chain:2,sources=draft", "topn:8x2", "prompt-0, round 0: the log did not ask the lookup at path depth 0"),
+        (
+            "chain:2,sources=both",
+            "topn:8x2",
+            "prompt-0, round 0: the log did not ask for recycled guesses at path depth 0",
+        ),
         ("topn:8x3,sources=draft", "plain", "prompt-0: the log holds no round at position"),
     ],
 )
@@ -371,12 +432,23 @@ def test_columns_say_what_the_trees_say(ranking: str, tokens_included: bool) -> 
             assert below.tolist() == tree.proposals(node, ranking, request.draft_width)
             assert bool(drafted.ran[place]) == tree.is_drafted(node)
             np.testing.assert_array_equal([drafted.entropy[place], drafted.margin[place]], tree.state(node))
-            assert bool(columns.looked_up.asked[place]) == tree.is_looked_up(node)
-            looked_up, known = columns.looked_up, tree.continuations(node)
-            assert looked_up.match_length[place] == known.match_length
-            entries = slice(looked_up.starts[place], looked_up.starts[place + 1])
-            for name in ("tokens", "counts", "shares", "ages"):
-                assert getattr(looked_up, name)[entries].tolist() == list(getattr(known, name)), name
-            for token, child in zip(known.tokens, looked_up.places[entries].tolist(), strict=True):
-                assert child == (root + tree.children[node][token] if token >= 0 else -1)
+            asked = tree.is_looked_up(node) * LOOKUP | tree.is_recycled(node) * RECYCLED
+            assert int(columns.free.asked[place]) == asked
+            known, remembered = tree.continuations(node), tree.recycled(node)
+            assert columns.free.match_length[place] == known.match_length
+            assert columns.free.order[place] == remembered.order
+            widths = (2, 3)
+            looked_up, recycled = known.tokens[: widths[0]], remembered.tokens[: widths[1]]
+            proposed = {
+                LOOKUP: looked_up,
+                RECYCLED: recycled,
+                FREE: (*looked_up, *(token for token in recycled if token not in looked_up)),
+            }
+            for bits, tokens in proposed.items():
+                held = [root + tree.children[node][token] for token in tokens if token >= 0]
+                at, nodes = columns.free_offers(*widths).below(
+                    np.asarray([place], dtype=np.int32), np.asarray([bits], dtype=np.uint8)
+                )
+                assert columns.node_place[nodes].tolist() == held
+                assert at.tolist() == [0] * len(held)
             assert columns.matching[place] == (tree.matching(node) if tree.matching(node) > 0 else tree.num_nodes + 1)

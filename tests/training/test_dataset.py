@@ -14,12 +14,12 @@ from treewise.data.errors import CoverageError, ParameterError, TraceError
 from treewise.data.trace_schema import concatenate
 from treewise.policy.everything import EverythingPolicy
 from treewise.policy.features import FEATURES, GROWTH_FEATURES, node_features
-from treewise.policy.hook import DRAFT, LOOKUP, Float32Array, RoundOutcome
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Float32Array, RoundOutcome
 from treewise.policy.topn import TopNPolicy, TopNSettings
 from treewise.training.dataset import DatasetSettings, build_dataset
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import replay
-from treewise.training.rows import BOTH, DRAFT_ONLY, LOOKUP_ONLY, Dataset
+from treewise.training.rows import BOTH, DRAFT_ONLY, FREE_ONLY, Dataset
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3, lookup_width=2, min_path_prior=0.03, min_grow_prior=0.08)
 
@@ -107,37 +107,49 @@ def test_rows_are_what_a_policy_sees(trace: LoggedTrace) -> None:
 
 
 def test_views_leave_out_what_they_did_not_ask(trace: LoggedTrace) -> None:
-    alone = only(trace, "lookup_only")
+    alone = only(trace, "free_only")
     assert np.isnan(column(alone, "draft_log_prob")).all()
     assert np.isnan(column(alone, "draft_entropy")).all()
     assert not np.isnan(column(alone, "lookup_share")).any()
-    assert set(np.unique(alone.match.kind)) == {LOOKUP_ONLY}
+    assert 0.5 < (~np.isnan(column(alone, "recycled_log_prob"))).mean() < 1.0  # not below unlikely rows
+    assert set(np.unique(alone.match.kind)) == {FREE_ONLY}
     full = only(trace, "everything")
     assert {BOTH, DRAFT_ONLY} <= set(np.unique(full.match.kind).tolist())
     assert (~np.isnan(column(full, "draft_entropy"))).mean() > 0.9
     mixed = only(trace, "random")
     assert 0.02 < np.isnan(column(mixed, "draft_entropy")).mean() < 0.98
-    assert np.isnan(column(mixed, "lookup_match_length")).any()
+    looked_up, remembered = (~np.isnan(column(mixed, name)) for name in ("lookup_match_length", "recycled_order"))
+    for shows in (looked_up & remembered, looked_up & ~remembered, ~looked_up & ~remembered):
+        assert shows.mean() > 0.02
+    assert not (remembered & ~looked_up).any()  # the lookup is there wherever the recycled guesses are
 
 
 def test_growth_labels_say_what_only_the_draft_would_bring(trace: LoggedTrace) -> None:
-    """Without the lookup in a view, the label is whether the text's token is among the draft's."""
-    full, alone = only(trace, "everything"), only(trace, "lookup_only")
+    """At a root, the label is whether the text's token is among the draft's and no free source proposes it."""
+    full, alone = only(trace, "everything"), only(trace, "free_only")
     depth = GROWTH_FEATURES.index("depth")
     labels = []
     for found in (full, alone):
         roots = found.growth.x[:, depth] == 0
         assert roots.sum() == found.positions
         labels.append(found.growth.label[roots])
-    assert np.array_equal(*labels)  # at a root, both views know all that the lookup offers
+    assert np.array_equal(*labels)  # at a root, both views know all that the free sources offer
     assert 0.05 < full.growth.label.mean() < 0.95
-    request = trace.requests[0]
-    tree = request.tree(request.first_position)
-    truth = int(request.text[0])
-    child = tree.children[0].get(truth, 0)
-    ranked = child > 0 and tree.is_proposed(0, truth, "plain", ENVELOPE.draft_width)
-    proposed = child > 0 and tree.continuations(0).tokens[: ENVELOPE.lookup_width].count(truth) > 0
-    assert bool(labels[0][0]) == (ranked and not proposed)
+    expected = []
+    for request in trace.requests:
+        last = request.first_position + request.max_new_tokens - 1  # nothing may be guessed there
+        for position in sorted(set(request.rows) - {last}):
+            tree = request.tree(position)
+            truth = int(request.text[position - request.first_position])
+            ranked = truth in tree.children[0] and tree.is_proposed(0, truth, "plain", ENVELOPE.draft_width)
+            free = (
+                *tree.continuations(0).tokens[: ENVELOPE.lookup_width],
+                *tree.recycled(0).tokens[: ENVELOPE.recycled_width],
+            )
+            expected.append(ranked and truth not in free)
+    assert labels[0].astype(bool).tolist() == expected
+    without = only(replace(trace, sources=LOOKUP | DRAFT), "everything").growth
+    assert without.label[without.x[:, depth] == 0].sum() > labels[0].sum() > 0  # recycled guesses leave less to bring
 
 
 def test_trees_hold_whole_paths(rows: Dataset) -> None:
@@ -179,8 +191,12 @@ def test_live_rows_are_what_the_policy_saw(world: World) -> None:
 def test_one_source_alone_gives_one_view(world: World, trace: LoggedTrace) -> None:
     lookup = replace(trace, sources=LOOKUP)
     found = build_dataset([lookup])
-    assert set(np.unique(found.match.kind)) == {LOOKUP_ONLY}
+    assert set(np.unique(found.match.kind)) == {FREE_ONLY}
     assert len(found.growth.label) == 0
+    recycled = build_dataset([replace(trace, sources=RECYCLED)])
+    assert set(np.unique(recycled.match.kind)) == {FREE_ONLY}
+    assert np.isnan(column(recycled, "lookup_share")).all()
+    assert not np.isnan(column(recycled, "recycled_log_prob")).any()
     draft = build_dataset([replace(trace, sources=DRAFT)])
     assert set(np.unique(draft.match.kind)) == {DRAFT_ONLY}
     assert len(draft.growth.label) > 0

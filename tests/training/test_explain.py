@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.worlds import COST, GrowAll, World, as_trace, dense_trace, manifest, simulate
+from tests.training.worlds import ALL, COST, GrowAll, World, as_trace, dense_trace, manifest, simulate
 from treewise.data.envelope import Envelope
 from treewise.data.errors import ParameterError
 from treewise.data.trace_schema import concatenate
-from treewise.policy.hook import DRAFT, LOOKUP, BoolArray, Expansion, ForestView, Level
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, BoolArray, Expansion, ForestView, Level
 from treewise.policy.registry import parse_policy
 from treewise.training.contest import Contender
 from treewise.training.explain import (
@@ -129,8 +129,8 @@ def test_what_the_envelope_shut_out_lies_below_it(explained: Explanation) -> Non
         depth = depths(tree)
         for row in np.flatnonzero(tree.fate == OUTSIDE).tolist():
             outside += 1
-            # A lookup chain is cut when it is offered; the draft may raise the priors above it later.
-            small = tree.survival[row] < (0.01 if tree.sources[row] == DRAFT else 0.05)
+            # A free chain is cut when it is offered; the draft may raise the priors above it later.
+            small = tree.survival[row] < (0.01 if tree.sources[row] == DRAFT else 0.1)
             assert small or depth[row] > ENVELOPE.max_depth
             siblings = np.flatnonzero(tree.parent == tree.parent[row])
             assert len(set(tree.token[siblings].tolist())) == len(siblings)
@@ -215,8 +215,11 @@ def test_sources_and_signals_are_told_apart(explained: Explanation) -> None:
         assert not np.isnan(tree.draft_prob[drafted]).any()
         looked_up = inner & ((tree.sources & LOOKUP) > 0) & (tree.fate != OUTSIDE)
         assert (tree.lookup_match_length[looked_up] > 0).all()
+        remembered = inner & ((tree.sources & RECYCLED) > 0) & (tree.fate != OUTSIDE)
+        assert (tree.recycled_prob[remembered] > 0).all()
+        assert (tree.recycled_order[remembered] > 0).all()
         assert (tree.grown[tree.fate >= NOT_ADMITTED] == 0).all()
-    assert seen == {LOOKUP, DRAFT, LOOKUP | DRAFT}
+    assert seen == set(range(1, ALL + 1))
 
 
 def test_envelope_can_be_narrower(trace: LoggedTrace) -> None:

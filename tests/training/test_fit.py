@@ -65,7 +65,7 @@ def better(row: Comparison) -> bool:
 
 def test_held_out_figures_beat_the_prior(trained: tuple[TrainReport, Path, list[Any]]) -> None:
     report = trained[0]
-    assert [row.name for row in report.match] == ["all", "both", "lookup only", "draft only"]
+    assert [row.name for row in report.match] == ["all", "both", "free only", "draft only"]
     assert all(better(row) for row in report.match)
     assert better(report.survival)
     assert report.match[0].rows == sum(row.rows for row in report.match[1:]) == report.match_rows

@@ -11,12 +11,16 @@ from tests.training.worlds import COST, World, as_trace, dense_trace, manifest, 
 from treewise.data.envelope import Envelope
 from treewise.data.errors import TraceError
 from treewise.data.trace_schema import TraceShard, concatenate
+from treewise.policy.hook import DRAFT
 from treewise.policy.registry import parse_policy
 from treewise.training.live_check import replay_live
 from treewise.training.logged_trace import LoggedTrace
 
 ENVELOPE = Envelope(max_depth=6, draft_width=4)
-SPECS = ("plain", "chain:4", "topn:12x3", "topn:8x2,sources=lookup", "entropy", "cumulative", "frontier", "switch")
+SPECS = (
+    "plain", "chain:4", "topn:12x3", "topn:8x2,sources=lookup", "topn:8x2,sources=recycled", "chain:6,sources=free",
+    "entropy", "cumulative", "frontier", "switch",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def test_a_changed_decision_is_found(world: World, name: str, message: str) -> N
     shard = shard_of(world, "chain:4")
     values = getattr(shard.nodes, name).copy()
     first = int(np.flatnonzero(shard.nodes.round == 2)[0])
-    values[first : first + 1] = 0 if name == "kept" else values[first] ^ 1
+    values[first : first + 1] = 0 if name == "kept" else values[first] ^ DRAFT
     if name == "kept":  # whatever hangs below goes with it
         values[shard.nodes.round == 2] = False
     trace = live(replace(shard, nodes=replace(shard.nodes, **{name: values})), "chain:4")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.training.worlds import COST, World, as_trace, dense, dense_trace, manifest
+from tests.training.worlds import ALL, COST, World, as_trace, dense, dense_trace, manifest
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError, TraceError
 from treewise.data.suffix import SuffixIndex
 from treewise.policy.hook import DRAFT, LOOKUP
-from treewise.training.logged_sources import LoggedLookup
+from treewise.training.logged_sources import LoggedLookup, LoggedRecycled
 from treewise.training.logged_trace import LoggedTrace, logged_trace, open_trace
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3)
@@ -52,6 +52,31 @@ def test_the_opening_level_sees_the_first_continuation(world: World, trace: Logg
     assert seen > 10
 
 
+def test_the_opening_level_sees_the_first_recycled_guess(world: World, trace: LoggedTrace) -> None:
+    text, request = world.texts[0], trace.requests[0]
+    hidden = 0
+    for position in request.rows:
+        live = world.memory(text, position).recycled()
+        tree = request.tree(position)
+        logged = LoggedRecycled(tree).recycled(())
+        assert (logged.order, logged.weight) == (live.order, float(np.float32(live.weight)))
+        assert logged.probs[:1] == live.probs[:1]
+        for token, prob, known, its in zip(logged.tokens, logged.probs, live.tokens, live.probs, strict=False):
+            assert (token, prob) in ((known, its), (-1, its if known == live.tokens[0] else 0.0))
+            hidden += token < 0
+    assert hidden > 0  # a rank that nothing was offered for
+
+
+def test_a_source_is_told_where_it_was_asked(world: World) -> None:
+    trace = dense_trace(world, ENVELOPE, world.texts[:1], sources=LOOKUP | DRAFT)
+    assert trace.sources == LOOKUP | DRAFT
+    tree = trace.requests[0].tree(trace.requests[0].first_position)
+    source = LoggedRecycled(tree)
+    assert source.recycled(()).tokens == ()  # what the opening level shows
+    with pytest.raises(CoverageError, match="the log did not ask for recycled guesses at path depth 0"):
+        source.recycled(())
+
+
 def test_a_path_that_was_not_offered_is_named(trace: LoggedTrace) -> None:
     request = trace.requests[0]
     lookup = LoggedLookup(request.tree(request.first_position))
@@ -84,7 +109,7 @@ def test_a_text_with_a_gap_is_refused(world: World) -> None:
 def test_a_dense_trace_is_replayed_a_little_inside_its_envelope(trace: LoggedTrace) -> None:
     assert trace.manifest.envelope == ENVELOPE.widened()
     assert trace.envelope.min_path_prior == pytest.approx(ENVELOPE.min_path_prior)
-    assert trace.sources == LOOKUP | DRAFT
+    assert trace.sources == ALL
     live = replace(trace, manifest=replace(trace.manifest, kind="live"))
     assert live.deployment(COST).envelope == ENVELOPE.widened()
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import lightgbm
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError
 from treewise.training.calibrate import sigmoid
-from treewise.training.match_model import FittedForest, ForestSettings, Int64Array, deal_folds, fit_forest
+from treewise.training.cross_fit import FitRows, FittedModel, Int64Array, deal_folds
+from treewise.training.match_model import ForestModel, ForestSettings
 from treewise.training.report import figures
 from treewise.training.tree_text import read_trees
 
@@ -29,6 +33,11 @@ class Law:
     probability: NDArray[np.float64]
     fold: Int64Array
 
+    @property
+    def rows(self) -> FitRows:
+        """As a fit takes them."""
+        return FitRows(self.x, self.label, self.weight, self.fold, NAMES)
+
 
 @pytest.fixture(scope="module")
 def law() -> Law:
@@ -44,8 +53,8 @@ def law() -> Law:
 
 
 @pytest.fixture(scope="module")
-def fitted(law: Law) -> FittedForest:
-    return fit_forest(law.x, law.label, law.weight, law.fold, NAMES, SETTINGS)
+def fitted(law: Law) -> FittedModel:
+    return ForestModel(SETTINGS).fit(law.rows)
 
 
 def test_folds_never_part_a_prompt_and_spread_each_task() -> None:
@@ -67,7 +76,7 @@ def test_folds_follow_the_number_of_prompts() -> None:
         deal_folds(["a", "b", "b"], ["t"] * 3, 5, 0)
 
 
-def test_held_out_predictions_recover_the_law(law: Law, fitted: FittedForest) -> None:
+def test_held_out_predictions_recover_the_law(law: Law, fitted: FittedModel) -> None:
     label, weight = law.label.astype(np.float64), law.weight.astype(np.float64)
     ours = figures(label, fitted.held_out_probability, weight)
     best = figures(label, law.probability, weight)
@@ -82,25 +91,25 @@ def test_held_out_rows_were_not_learned(law: Law) -> None:
     noisy = np.repeat(np.random.default_rng(0).integers(0, 2, size=60), 100).astype(np.int8)
     marked = law.x.copy()
     marked[:, 2] = np.repeat(np.arange(60), 100)
-    found = fit_forest(marked, noisy, law.weight, law.fold, NAMES, SETTINGS)
+    found = ForestModel(SETTINGS).fit(replace(law.rows, x=marked, label=noisy))
     held_out = figures(noisy.astype(np.float64), found.held_out_probability, np.ones(len(noisy)))
     assert held_out.log_loss > 0.65
 
 
-def test_judged_rows_are_scored_by_the_models_of_other_folds(law: Law, fitted: FittedForest) -> None:
-    again = fit_forest(law.x, law.label, law.weight, law.fold, NAMES, SETTINGS, (law.x[:50], law.fold[:50]))
+def test_judged_rows_are_scored_by_the_models_of_other_folds(law: Law, fitted: FittedModel) -> None:
+    again = ForestModel(SETTINGS).fit(replace(law.rows, judged_x=law.x[:50], judged_fold=law.fold[:50]))
     assert np.array_equal(again.judged_probability, fitted.held_out_probability[:50])
 
 
-def test_two_fits_are_the_same(law: Law, fitted: FittedForest) -> None:
+def test_two_fits_are_the_same(law: Law, fitted: FittedModel) -> None:
     steps: list[str] = []
-    again = fit_forest(law.x, law.label, law.weight, law.fold, NAMES, SETTINGS, None, steps.append)
+    again = ForestModel(SETTINGS).fit(law.rows, steps.append)
     assert again.text == fitted.text
     assert again.calibration == fitted.calibration
     assert steps == [*(f"fold {number} of 5" for number in range(1, 6)), "final fit"]
 
 
-def test_thresholds_are_float32_and_every_split_knows_where_nan_goes(fitted: FittedForest) -> None:
+def test_thresholds_are_float32_and_every_split_knows_where_nan_goes(fitted: FittedModel) -> None:
     trees = read_trees(fitted.text)
     assert len(trees) == fitted.trees
     for tree in trees:
@@ -111,15 +120,18 @@ def test_thresholds_are_float32_and_every_split_knows_where_nan_goes(fitted: Fit
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("trees", 0), ("leaves", 1), ("learning_rate", 0.0), ("min_leaf_rows", 0), ("folds", 2), ("threads", 0)],
+    [
+        *(("trees", 0), ("leaves", 1), ("learning_rate", 0.0), ("min_leaf_rows", 0)),
+        *(("folds", 2), ("threads", 0), ("fold_rows", 1)),
+    ],
 )
 def test_settings_that_cannot_be_used_are_refused(name: str, value: float) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be"):
         ForestSettings(**{name: value})  # type: ignore[arg-type]
 
 
-def test_the_first_tree_follows_the_feature_that_the_fit_starts_from(law: Law, fitted: FittedForest) -> None:
-    started = fit_forest(law.x, law.label, law.weight, law.fold, NAMES, SETTINGS, start="a")
+def test_the_first_tree_follows_the_feature_that_the_fit_starts_from(law: Law, fitted: FittedModel) -> None:
+    started = ForestModel(SETTINGS, start="a").fit(law.rows)
     first, *others = read_trees(started.text)
     assert set(first.feature.tolist()) == {0}
     assert {0, 1, 3} <= {place for tree in others for place in tree.feature.tolist()}
@@ -136,12 +148,49 @@ def test_few_rows_stay_near_the_feature_that_the_fit_starts_from(law: Law) -> No
     few = ForestSettings(trees=15, min_leaf_rows=20)
     fold = (np.arange(400) // 10 % 5).astype(np.int64)
     label, weight = law.label[:400], law.weight[:400]
+    rows = FitRows(x, label, weight, fold, ("b", "c", "d", "prior"))
     losses = [
         figures(
             label.astype(np.float64),
-            fit_forest(x, label, weight, fold, ("b", "c", "d", "prior"), few, start=start).held_out_probability,
+            ForestModel(few, start).fit(rows).held_out_probability,
             weight.astype(np.float64),
         ).log_loss
         for start in ("prior", None)
     ]
     assert losses[0] < losses[1] + 0.01
+
+
+def test_one_fit_of_many_rows_sees_a_part_of_them(law: Law, fitted: FittedModel) -> None:
+    few = ForestModel(replace(SETTINGS, fold_rows=1000)).fit(law.rows)
+    label, weight = law.label.astype(np.float64), law.weight.astype(np.float64)
+    losses = [figures(label, one.held_out_probability, weight).log_loss for one in (few, fitted)]
+    assert losses[1] < losses[0] < losses[1] + 0.1
+
+
+@pytest.mark.parametrize("edges", [1, 31])
+def test_the_first_tree_rises_with_its_feature_alone(law: Law, edges: int) -> None:
+    settings = replace(SETTINGS, start_leaves=edges + 1, trees=2)
+    text = ForestModel(settings, start="a").fit(law.rows).text
+    first, _ = read_trees(text)
+    assert len(first.leaf) <= edges + 1
+    alone = text[: text.index("Tree=1\n")] + text[text.index("end of trees") :]
+    alone = re.sub(r"^tree_sizes=.*\n", "", alone, flags=re.MULTILINE)
+    raw = np.asarray(lightgbm.Booster(model_str=alone).predict(law.x, raw_score=True))
+    order = np.argsort(law.x[:, 0])
+    known = order[~np.isnan(law.x[order, 0])]
+    assert (np.diff(raw[known]) >= 0).all()
+    assert raw[known[-1]] > raw[known[0]] + 1.0
+    assert len(np.unique(raw)) <= edges + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": np.zeros((0, 4), dtype=np.float32)}, "rows must be at least one"),
+        ({"features": ("a",)}, "x must be"),
+        ({"fold": np.zeros(6000, dtype=np.int64)}, "folds must be >= 3"),
+    ],
+)
+def test_rows_that_teach_nothing_are_refused(law: Law, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        replace(law.rows, **change)

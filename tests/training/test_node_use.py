@@ -12,7 +12,7 @@ from treewise.data.errors import ParameterError
 from treewise.policy.registry import parse_policy
 from treewise.training.contest import Contender
 from treewise.training.logged_trace import LoggedTrace
-from treewise.training.node_use import node_use, reliability
+from treewise.training.node_use import SOURCE_NAMES, node_use, reliability
 from treewise.training.replay import replay
 
 ENVELOPE = Envelope(max_depth=6, draft_width=4)
@@ -23,7 +23,9 @@ def trace() -> LoggedTrace:
     return dense_trace(World(seed=5, num_texts=2, answer_tokens=30), ENVELOPE)
 
 
-@pytest.mark.parametrize("spec", ["topn:12x3", "entropy", "chain:3", "chain:3,sources=lookup", "plain"])
+@pytest.mark.parametrize(
+    "spec", ["topn:12x3", "entropy", "chain:3", "chain:3,sources=lookup", "topn:8x2,sources=free", "plain"]
+)
 def test_counts_are_those_of_the_replay(trace: LoggedTrace, spec: str) -> None:
     result = replay(parse_policy(spec), trace.requests, trace.deployment(COST))
     found = node_use([trace], COST, Contender.of(spec), "shown")
@@ -41,10 +43,25 @@ def test_counts_are_those_of_the_replay(trace: LoggedTrace, spec: str) -> None:
 
 
 def test_sources_are_told_apart(trace: LoggedTrace) -> None:
-    lookups = node_use([trace], COST, Contender.of("chain:3,sources=lookup")).by_source
-    drafts = node_use([trace], COST, Contender.of("topn:8x2,sources=draft")).by_source
-    assert lookups.kept[1:].sum() == 0 < lookups.kept[0]
-    assert drafts.kept[[0, 2]].sum() == 0 < drafts.kept[1]
+    used = {
+        sources: {
+            name
+            for name, kept in zip(SOURCE_NAMES, node_use([trace], COST, contender(sources)).by_source.kept, strict=True)
+            if kept
+        }
+        for sources in ("lookup", "recycled", "free", "draft", "all")
+    }
+    assert used == {
+        "lookup": {"lookup"},
+        "recycled": {"recycled"},
+        "free": {"lookup", "recycled", "both free"},
+        "draft": {"draft"},
+        "all": set(SOURCE_NAMES),
+    }
+
+
+def contender(sources: str) -> Contender:
+    return Contender.of(f"topn:8x2,sources={sources}")
 
 
 def test_traces_are_summed(trace: LoggedTrace) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.training.worlds import COST, HEAD, GrowAll, World, as_trace, dense_trace, manifest, simulate
+from tests.training.worlds import ALL, COST, HEAD, GrowAll, World, as_trace, dense_trace, manifest, simulate
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError
 from treewise.data.trace_schema import concatenate
-from treewise.policy.hook import DRAFT, LOOKUP, Expansion, Level, Reach, RoundOutcome, TreePolicy
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, Expansion, Level, Reach, RoundOutcome, TreePolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import Replayer, check_reach, replay
@@ -20,7 +20,8 @@ from treewise.training.replay_result import call_ms_of, modelled_ms, plain_ms
 ENVELOPE = Envelope(max_depth=6, draft_width=4)
 SPECS = (
     "plain", "chain:4", "chain:3,sources=draft", "chain:5,sources=lookup", "static:2x3", "topn:12x3",
-    "topn:8x2,sources=draft", "entropy", "cumulative", "frontier", "switch",
+    "topn:8x2,sources=draft", "topn:12x3,sources=both", "topn:12x3,sources=free", "chain:5,sources=recycled",
+    "entropy", "cumulative", "frontier", "switch",
 )  # fmt: skip
 
 
@@ -41,6 +42,19 @@ def hidden(world: World) -> LoggedTrace:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_replay_is_the_live_loop(world: World, trace: LoggedTrace, spec: str) -> None:
+    check_live_loop(world, trace, spec)
+
+
+@pytest.mark.parametrize("sources", [LOOKUP | DRAFT, RECYCLED | DRAFT, FREE, LOOKUP, RECYCLED, DRAFT])
+def test_a_log_of_fewer_sources_is_the_live_loop_without_the_others(world: World, sources: int) -> None:
+    log = dense_trace(world, ENVELOPE, sources=sources)
+    assert log.sources == sources
+    assert bool(np.isnan(log.requests[0].shard.nodes.recycled_order).all()) == (not sources & RECYCLED)
+    for spec in ("topn:12x3", "chain:4"):
+        check_live_loop(world, log, spec)
+
+
+def check_live_loop(world: World, trace: LoggedTrace, spec: str) -> None:
     setting = trace.deployment(COST)
     found = replay(parse_policy(spec), trace.requests, setting)
     policy = parse_policy(spec)
@@ -105,7 +119,7 @@ class Watching(GrowAll):
         )
 
 
-@pytest.mark.parametrize("bits", [LOOKUP, DRAFT, LOOKUP | DRAFT])
+@pytest.mark.parametrize("bits", range(1, ALL + 1))
 def test_every_signal_is_that_of_the_live_loop(world: World, trace: LoggedTrace, bits: int) -> None:
     setting = trace.deployment(COST)
     offline, live = Watching(bits), Watching(bits)
@@ -118,6 +132,9 @@ def test_every_signal_is_that_of_the_live_loop(world: World, trace: LoggedTrace,
             np.testing.assert_array_equal(getattr(ours.nodes, name), getattr(theirs.nodes, name), err_msg=name)
         np.testing.assert_array_equal(ours.match, theirs.match)
         np.testing.assert_array_equal(ours.on_path, theirs.on_path)
+    if bits & FREE:
+        sources = np.concatenate([outcome.nodes.sources[1:] for outcome in live.outcomes])
+        assert ((sources & bits & FREE) > 0).any()
     if bits & LOOKUP:
         tokens = np.concatenate([outcome.nodes.token[1:] for outcome in live.outcomes])
         assert (tokens >= HEAD).any()  # some that the draft cannot say
@@ -230,8 +247,13 @@ def test_an_envelope_wider_than_the_log_is_refused(trace: LoggedTrace) -> None:
 @pytest.mark.parametrize(
     ("writer", "policy", "message"),
     [
-        ("chain:2,sources=lookup", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
+        ("chain:2,sources=free", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
         ("chain:2,sources=draft", "topn:8x2", "prompt-0, round 0: the log did not ask the lookup at path depth 0"),
+        (
+            "chain:2,sources=both",
+            "topn:8x2",
+            "prompt-0, round 0: the log did not ask for recycled guesses at path depth 0",
+        ),
         ("topn:8x3,sources=draft", "plain", "prompt-0: the log holds no round at position"),
     ],
 )

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from treewise.data.trace_schema import NodeTable, Rounds, TraceShard
+from treewise.policy.forest import ASKED
 from treewise.policy.outcome import Walk
 from treewise.policy.progress import Progress
+from treewise.policy.record import NODE_SIGNALS, ROOT_SIGNALS
 from treewise.policy.round import RoundTree
 
 if TYPE_CHECKING:
     from tests.training.worlds import Text, World
 
-NODE_NAMES = (
-    "parent", "depth", "token", "level", "sources", "draft_prob", "draft_rank", "draft_entropy", "draft_margin",
-    "in_draft_vocab", "lookup_match_length", "lookup_count", "lookup_share", "lookup_age", "lookup_rank", "admitted",
-    "grown", "drafted",
-)  # fmt: skip
+NODE_NAMES = ("parent", "depth", "token", "level", "sources", *NODE_SIGNALS, "admitted", "drafted")
 
 
 def target_state(position: int) -> tuple[float, float]:
@@ -49,7 +47,7 @@ def round_columns(
         "lookup_agrees": [world.lookup_agrees(text, p) for p in positions],
         "target_entropy": entropy,
         "target_margin": margin,
-        **{name: float(column(name)[0]) for name in NODE_NAMES if name in _ROOT_LOOKUP},
+        **{name: float(column(name)[0]) for name in ROOT_SIGNALS},
         "opening": int(column("grown")[0]),
         "num_nodes": len(column("parent")) - 1,
         "accepted_length": accepted,
@@ -58,9 +56,6 @@ def round_columns(
         "policy_calls": tree.policy_calls,
         "finish": "",
     }
-
-
-_ROOT_LOOKUP = ("lookup_match_length", "lookup_count", "lookup_share", "lookup_age")
 
 
 def node_columns(text: Text, position: int, tree: RoundTree, result: Walk | None, number: int) -> dict[str, Any]:
@@ -76,6 +71,7 @@ def node_columns(text: Text, position: int, tree: RoundTree, result: Walk | None
             match[row] = int(token[row] == text.tokens[place])
             survives[row] = match[row] == 1
     columns = {name: forest.column(name)[1:].tolist() for name in NODE_NAMES}
+    columns["grown"] = (forest.column("grown") | forest.column(ASKED))[1:].tolist()
     columns["round"] = [number] * (count - 1)
     columns["node"] = list(range(1, count))
     columns["kept"] = tree.kept[1:].tolist() if result is not None else [False] * (count - 1)

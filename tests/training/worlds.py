@@ -11,13 +11,16 @@ import numpy as np
 from tests.training.world_tables import node_columns, round_columns, shard_of, target_state
 from treewise.data.cost import CostGrid, CostProfile
 from treewise.data.envelope import Envelope, PriorTable
+from treewise.data.recycled import RecycledCorpus, RecycledIndex, pack
 from treewise.data.suffix import SuffixIndex
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_schema import TraceShard, concatenate
 from treewise.policy.everything import EverythingPolicy
 from treewise.policy.hook import (
     DRAFT,
+    FREE,
     LOOKUP,
+    RECYCLED,
     BoolArray,
     Deployment,
     DraftGuesses,
@@ -41,6 +44,8 @@ VOCAB = 24
 HEAD = 20  # the draft cannot say the last tokens
 EOS = 19
 TASKS = ("copy", "chat")
+ALL = FREE | DRAFT
+REMEMBERED = 6  # guesses of the target behind one context
 COST = CostProfile(
     name="world",
     verify=CostGrid((1, 8, 32), (16, 64), ((10.0, 11.0, 16.0), (12.0, 13.5, 20.0))),
@@ -81,7 +86,9 @@ class World:
         self.logits[:, :, EOS] -= 4.0
         self._laws: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
         self._indices: dict[tuple[str, int], SuffixIndex] = {}
+        self._memories: dict[tuple[str, int], RecycledIndex] = {}
         self.texts = tuple(self._text(number, answer_tokens) for number in range(num_texts))
+        self.corpus = self._corpus()
 
     def probs(self, context: Sequence[int]) -> np.ndarray[Any, Any]:
         """The draft's distribution behind `context`, [HEAD] float32."""
@@ -98,6 +105,22 @@ class World:
             self._indices[key] = SuffixIndex(text.tokens[: position + 1])
         return self._indices[key]
 
+    def memory(self, text: Text, position: int) -> RecycledIndex:
+        """What the target gave in `text` up to and with `position`, behind the world's corpus."""
+        key = (text.prompt_id, position)
+        if key not in self._memories:
+            tokens, first = text.tokens, len(text.prompt) - 1
+            memory = RecycledIndex(self.corpus, tokens[:first])
+            for at in range(first, position + 1):
+                memory.append(tokens[at])
+                self._memories[text.prompt_id, at] = memory.copy()
+                law = 0.5 * np.append(self.probs(tokens[: at + 1]), np.zeros(VOCAB - HEAD))
+                if at + 1 < len(tokens):
+                    law[tokens[at + 1]] += 0.5
+                best = np.argsort(-law, kind="stable")[:REMEMBERED]
+                memory.remember(best.tolist(), law[best].tolist())
+        return self._memories[key]
+
     def draft_agrees(self, text: Text, position: int) -> int:
         """Whether the draft's first guess at `position` is the next token."""
         return int(int(np.argmax(self.probs(text.tokens[: position + 1]))) == text.tokens[position + 1])
@@ -106,6 +129,18 @@ class World:
         """The same for the lookup's first continuation; -1 where it has none."""
         first = self.lookup(text, position).predict()
         return -1 if first < 0 else int(first == text.tokens[position + 1])
+
+    def _corpus(self) -> RecycledCorpus:
+        """The draft's law behind some pairs of tokens, and its mean behind most tokens."""
+        entries: dict[int, tuple[int, list[int], list[float]]] = {}
+        for last in range(0, VOCAB, 2):
+            laws = [self.probs((before, last)) for before in range(VOCAB)]
+            contexts = {pack((before, last)): law for before, law in enumerate(laws) if (before + last) % 3 == 0}
+            contexts[pack((last,))] = np.mean(laws, axis=0)
+            for place, (context, law) in enumerate(contexts.items()):
+                best = np.argsort(-law, kind="stable")[:REMEMBERED]
+                entries[context] = (1 + place, best.tolist(), law[best].tolist())
+        return RecycledCorpus.build(entries, VOCAB, "0" * 64)
 
     def _text(self, number: int, answer_tokens: int) -> Text:
         prompt = tuple(self.rng.integers(0, EOS, size=6 + number).tolist())
@@ -202,7 +237,7 @@ class GrowAll:
         """Nothing to forget."""
 
 
-def deployment(envelope: Envelope, cost: CostProfile = COST, sources: int = LOOKUP | DRAFT) -> Deployment:
+def deployment(envelope: Envelope, cost: CostProfile = COST, sources: int = ALL) -> Deployment:
     """A deployment in the world."""
     return Deployment(cost, envelope, PriorTable(), sources, VOCAB)
 
@@ -239,6 +274,7 @@ def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) 
             np.asarray([tokens[position]], dtype=np.int32),
             [world.lookup(text, position) if setting.sources & LOOKUP else None],
             WorldDraft(world, tokens[: position + 1], draft_width) if setting.sources & DRAFT else None,
+            [world.memory(text, position) if setting.sources & RECYCLED else None],
         )
         depth = tree.forest.column("depth")
 
@@ -280,8 +316,8 @@ def simulate(world: World, text: Text, policy: TreePolicy, setting: Deployment) 
     return done, shard_of(rounds, nodes)
 
 
-def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
-    """The superset tree at every position of `text`."""
+def dense(world: World, text: Text, envelope: Envelope, sources: int = ALL) -> TraceShard:
+    """The superset tree of `sources` at every position of `text`."""
     builder = RoundBuilder(envelope, PriorTable(), whole_chains=False)
     rounds, nodes = [], []
     tokens = text.tokens
@@ -292,11 +328,12 @@ def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
             EverythingPolicy(),
             build_context([state]),
             np.asarray([tokens[position]], dtype=np.int32),
-            [world.lookup(text, position)],
-            WorldDraft(world, tokens[: position + 1], envelope.draft_width),
+            [world.lookup(text, position) if sources & LOOKUP else None],
+            WorldDraft(world, tokens[: position + 1], envelope.draft_width) if sources & DRAFT else None,
+            [world.memory(text, position) if sources & RECYCLED else None],
         )
         row = round_columns(world, text, state, tree, -1, (tokens[position + 1],), number)
-        row["opening"] = LOOKUP | DRAFT
+        row["opening"] = sources
         rounds.append(row)
         nodes.append(node_columns(text, position, tree, None, number))
     rounds[-1]["finish"] = text.finish
@@ -304,10 +341,14 @@ def dense(world: World, text: Text, envelope: Envelope) -> TraceShard:
 
 
 def dense_trace(
-    world: World, envelope: Envelope, texts: Sequence[Text] | None = None, tokens_included: bool = True
+    world: World,
+    envelope: Envelope,
+    texts: Sequence[Text] | None = None,
+    tokens_included: bool = True,
+    sources: int = ALL,
 ) -> LoggedTrace:
     """A dense trace of the world, grown a little wider than `envelope` and ready for replay at it."""
-    shards = [dense(world, text, envelope.widened()) for text in (world.texts if texts is None else texts)]
+    shards = [dense(world, text, envelope.widened(), sources) for text in (world.texts if texts is None else texts)]
     return as_trace(concatenate(shards), manifest("dense", envelope.widened()), tokens_included)
 
 

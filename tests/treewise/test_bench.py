@@ -16,7 +16,7 @@ from treewise.bench_store import BenchKey, BenchResult, BenchStore, content_key
 from treewise.data.cost import CostProfile
 from treewise.engine.pair import Pair
 from treewise.live import LiveFigures
-from treewise.policy.registry import policy_names
+from treewise.policy.registry import LEARNED, RULES
 from treewise.shipped import split_trace, train_part
 from treewise.texts import Divergence
 
@@ -103,7 +103,7 @@ def test_a_differing_text_fails(
 def test_only_registered_names_are_benched(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert leave(["bench", "--target", str(tiny), "--policies", "chain,magic"]) == 2
     assert "policies must be among" in capsys.readouterr().err
-    assert set(BenchSettings().policies) == set(policy_names()) - {"plain"}
+    assert set(BenchSettings().policies) == {*RULES, LEARNED} - {"plain"}
 
 
 def test_a_missing_bundle_is_one_line(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,9 +110,10 @@ def test_errors_are_one_line(
 
 def test_the_options_defaults_are_the_engines() -> None:
     from treewise.data.trace_manifest import EXACT
-    from treewise.engine.pair import DEFAULT_DRAFT, DEFAULT_TARGET
+    from treewise.engine.pair import DEFAULT_CORPUS, DEFAULT_DRAFT, DEFAULT_TARGET
 
     assert (_options.DEFAULT_TARGET, _options.DEFAULT_DRAFT) == (DEFAULT_TARGET, DEFAULT_DRAFT)
+    assert _options.DEFAULT_CORPUS == DEFAULT_CORPUS
     assert _options.EXACT == EXACT
 
 

@@ -30,9 +30,12 @@ COMMANDS: tuple[str, ...] = (
     "ab",
     "tune",
     "replay",
+    "check_replay",
     "export",
     "distill",
+    "corpus",
     "bench",
+    "bench_policy",
     "compare",
     "rankings",
 )

@@ -18,6 +18,9 @@ Target = Annotated[str, typer.Option("--target", help="Target: smollm2-135m, a H
 Draft = Annotated[
     str, typer.Option("--draft", help="Draft: default, none, prune:FIRST-LAST, a folder, or a Hugging Face name.")
 ]
+Corpus = Annotated[
+    str, typer.Option("--corpus", help="Corpus of recycled guesses: default, none, or a folder of `treewise corpus`.")
+]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Torch threads; 0: torch's own choice.")]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest answer, in tokens.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0: greedy.")]
@@ -48,14 +51,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 # Those of `treewise.engine.pair`, written again because importing it brings torch; a test compares them.
 DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFT = "default"
+DEFAULT_CORPUS = "default"
 EXACT = "exact"
 
 
-def open_pair(target: str, draft: str, threads: int = 0) -> "Pair":
+def open_pair(target: str, draft: str, threads: int = 0, corpus: str = DEFAULT_CORPUS) -> "Pair":
     """The pair that the options name. Raises as `load_pair` does."""
     from treewise.engine.pair import load_pair
 
-    return load_pair(target, draft, threads=threads or None)
+    return load_pair(target, draft, threads=threads or None, corpus=corpus)
 
 
 def checked_verification(spec: str) -> str:

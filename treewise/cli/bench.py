@@ -7,7 +7,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from treewise.cli._options import DEFAULT_DRAFT, DEFAULT_TARGET, AsJson, Cost, Draft, Target, Threads, open_pair
+from treewise.cli._options import (
+    DEFAULT_CORPUS,
+    DEFAULT_DRAFT,
+    DEFAULT_TARGET,
+    AsJson,
+    Corpus,
+    Cost,
+    Draft,
+    Target,
+    Threads,
+    open_pair,
+)
 from treewise.cli._show import console, facts, figures_table, note, percent, print_json, progress, warn
 
 if TYPE_CHECKING:
@@ -37,6 +48,7 @@ def bench(
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens per answer.")] = 48,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     cost: Cost = "",
     as_json: AsJson = False,
@@ -52,7 +64,7 @@ def bench(
 
     names = chosen_policies(policies)
     settings = BenchSettings(max_new_tokens=max_new_tokens, bundle=bundle, policies=names or BenchSettings().policies)
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     profile = find_cost(pair, cost, warn, note)
     report = run_bench(pair, profile, settings.quick() if quick else settings, progress)
     if as_json:
@@ -65,12 +77,11 @@ def bench(
 
 def chosen_policies(policies: str) -> tuple[str, ...]:
     """Registered names from a list joined by commas. Raises `PolicySpecError` on another name."""
+    from treewise.bench import BenchSettings
     from treewise.data.errors import PolicySpecError
-    from treewise.live import PLAIN
-    from treewise.policy.registry import policy_names
 
     names = tuple(dict.fromkeys(part.strip() for part in policies.split(",") if part.strip()))
-    known = [name for name in policy_names() if name != PLAIN]
+    known = BenchSettings().policies  # those that need no file
     for name in names:
         if name not in known:
             raise PolicySpecError(f"policies must be among {', '.join(known)}, got {name!r}")

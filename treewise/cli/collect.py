@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treewise.cli._options import (
+    DEFAULT_CORPUS,
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
     EXACT,
     AsJson,
+    Corpus,
     Cost,
     Draft,
     MaxNewTokens,
@@ -64,6 +66,7 @@ def collect(
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many prompts; 0: all.")] = 0,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     max_new_tokens: MaxNewTokens = 96,
     temperature: Temperature = 0.0,
@@ -102,7 +105,7 @@ def collect(
         ranking=ranking,
     )
     asked = prompts_from(prompts, task or (), limit)
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     began = time.perf_counter()
     committed: list[int] = []
     with progress(f"collecting {kind.value}", len(asked)) as advance:

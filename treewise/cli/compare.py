@@ -7,7 +7,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from treewise.cli._options import DEFAULT_DRAFT, DEFAULT_TARGET, AsJson, Cost, Draft, Target, Threads, open_pair
+from treewise.cli._options import (
+    DEFAULT_CORPUS,
+    DEFAULT_DRAFT,
+    DEFAULT_TARGET,
+    AsJson,
+    Corpus,
+    Cost,
+    Draft,
+    Target,
+    Threads,
+    open_pair,
+)
 from treewise.cli._show import console, facts, figures_table, note, print_json, progress, warn
 from treewise.data.errors import ParameterError
 
@@ -43,6 +54,7 @@ def compare(
     ] = None,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     cost: Cost = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what an earlier run has measured.")] = False,
@@ -68,7 +80,7 @@ def compare(
     settings = replace(
         settings, prompts=prompts or settings.prompts, max_new_tokens=max_new_tokens or settings.max_new_tokens
     )
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     report = run(pair, find_cost(pair, cost, warn, note), settings, progress, is_fresh=fresh)
     if as_json:
         print_json(report.to_json())

@@ -8,10 +8,12 @@ from rich.text import Text
 
 from treewise.cli._live_tables import live_table
 from treewise.cli._options import (
+    DEFAULT_CORPUS,
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
     EXACT,
     AsJson,
+    Corpus,
     Cost,
     Draft,
     MaxNewTokens,
@@ -55,6 +57,7 @@ def decode(
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many prompts; 0: all.")] = 0,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     max_new_tokens: MaxNewTokens = 128,
     temperature: Temperature = 0.0,
@@ -86,7 +89,7 @@ def decode(
     sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
     settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
     parse_policy(policy)  # a bad spec should cost no loading
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     policy_for(pair, policy)  # a bad spec should cost no measuring
     profile = find_cost(pair, cost, warn, note)
     encoded = {item.id: encode_prompt(pair, item.text) for item in asked}

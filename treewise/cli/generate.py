@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treewise.cli._options import (
+    DEFAULT_CORPUS,
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
     EXACT,
+    Corpus,
     Cost,
     Draft,
     MaxNewTokens,
@@ -63,6 +65,7 @@ def generate(
     ] = None,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     max_new_tokens: MaxNewTokens = 256,
     temperature: Temperature = 0.0,
@@ -92,7 +95,7 @@ def generate(
     sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
     settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
     parse_policy(spec)  # a bad spec should cost no loading
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     chosen = policy_for(pair, spec)  # a bad spec should cost no measuring
     engine = Engine(pair, chosen, find_cost(pair, cost, warn, note), settings)
     stream = TextStream(engine, encode_prompt(pair, asked), max_new_tokens, sampling)

@@ -52,7 +52,7 @@ def profile(
     path = out or stored_path(pair)
     if path.is_file():
         _tell_replaced(path, pair)
-    with progress("profiling", profile_steps(settings, pair.draft is not None)) as advance:
+    with progress("profiling", profile_steps(settings)) as advance:
         prompts = [encode_prompt(pair, prompt.text) for prompt in own_prompts("demo")[:2]]
         found = measure_profile(pair, settings, prompts, measured=advance, name=name)
     store(found, path)

@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.table import Table
 
-from treewise.cli._options import DEFAULT_DRAFT, DEFAULT_TARGET, AsJson, Draft, Target, Threads, open_pair, prompts_from
+from treewise.cli._options import (
+    DEFAULT_CORPUS,
+    DEFAULT_DRAFT,
+    DEFAULT_TARGET,
+    AsJson,
+    Corpus,
+    Draft,
+    Target,
+    Threads,
+    open_pair,
+    prompts_from,
+)
 from treewise.cli._show import console, facts, note, print_json, progress
 from treewise.data.errors import ParameterError
 
@@ -33,6 +44,7 @@ def rankings(
     live: Annotated[bool, typer.Option("--live/--replay-only", help="Decode every cell as well.")] = True,
     target: Target = DEFAULT_TARGET,
     draft: Draft = DEFAULT_DRAFT,
+    corpus: Corpus = DEFAULT_CORPUS,
     threads: Threads = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +66,7 @@ def rankings(
         is_live=live,
     )
     asked = prompts_from(prompts, limit=limit)
-    pair = open_pair(target, draft, threads)
+    pair = open_pair(target, draft, threads, corpus)
     study = study_rankings(pair, asked, settings, progress)
     if as_json:
         print_json(study.to_json())

@@ -32,6 +32,10 @@ def train(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.", show_default=False)],
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, views and trees.")] = 0,
     trees: Annotated[int, typer.Option("--trees", min=1, max=1000, help="Trees of the match model, at most.")] = TREES,
+    match_model: Annotated[
+        str, typer.Option("--match-model", help="forest, table, or auto: what replays faster, its own calls paid for.")
+    ] = "forest",
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the fits.")] = 1,
     stride: Annotated[int, typer.Option("--stride", min=1, help="Learn from every STRIDE-th root position.")] = 1,
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Try the planner's scales by replay.")] = True,
     as_json: AsJson = False,
@@ -50,19 +54,22 @@ def train(
     settings = fit.TrainSettings(seed=seed)
     settings = replace(
         settings,
-        match=replace(settings.match, trees=trees),
+        match=replace(settings.match, trees=trees, threads=threads),
+        growth=replace(settings.growth, threads=threads),
+        match_model=fit.match_model_name(match_model),
         rows=replace(settings.rows, stride=stride),
         planner=replace(settings.planner, tune=tune),
     )
     words = [*(str(folder) for folder in traces), f"--cost {cost}", f"-o {out}", f"--seed {seed}", f"--trees {trees}"]
-    command = " ".join(["treewise train", *words, f"--stride {stride}", "--tune" if tune else "--no-tune"])
+    words += [f"--match-model {match_model}", f"--stride {stride}", "--tune" if tune else "--no-tune"]
+    command = " ".join(["treewise train", *words])
     with _Stages() as stages:
         report = fit.train(traces, CostProfile.load(cost), out, settings, command, stages.advance)
     if as_json:
         print_json(report.to_json())
         return
     screen = console()
-    for part in (_summary(report), _figures(report), _importances(report), _tuning(report)):
+    for part in (_summary(report), _choices(report), _figures(report), _importances(report), _tuning(report)):
         if part is not None:
             screen.print(part)
     overall = report.match[0]
@@ -110,12 +117,23 @@ def _summary(report: "TrainReport") -> Table:
             "traces": ", ".join(report.traces),
             "prompts": f"{report.prompts:,}, {report.positions:,} root positions{left}",
             "rows": f"{report.match_rows:,} for the match model, {report.growth_rows:,} for the growth model",
-            "trees": f"{report.match_trees} and {report.growth_trees}",
+            "models": f"{report.match_model} of {report.match_trees} and forest of {report.growth_trees} trees",
             "parity": f"{report.parity:.1e} between the exported graphs and LightGBM",
             "policy call": f"{report.call_ms:.3f} ms, {report.scorer}",
             "planner": f"{planner['rate_over_plain']:.2f} times plain decoding under {report.cost}; {scales}",
         }
     )
+
+
+def _choices(report: "TrainReport") -> Table | None:
+    if not report.choices:
+        return None
+    headings = ("log loss", "ms a call", "over plain", "kept")
+    table = figures_table("match models by replay, their own calls paid for", "class", headings)
+    for item in report.choices:
+        kept = "yes" if item.is_kept else "no"
+        table.add_row(item.name, f"{item.log_loss:.4f}", f"{item.call_ms:.3f}", f"{item.speedup:.4f}", kept)
+    return table
 
 
 def _figures(report: "TrainReport") -> Table:

@@ -26,19 +26,22 @@ def tune(
         typer.Option("--family", help="Only this family; may be repeated.", show_default=False),
     ] = None,
     task: Task = "",
+    table: Annotated[
+        str, typer.Option("--table", metavar="FILE", help="Hand table; frontier-table is tuned only with one.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest setting of every fixed family by replay; use traces of training prompts only."""
     from treewise.data.cost import CostProfile
-    from treewise.training.tune import GRIDS, reachable_specs
+    from treewise.training.tune import known_families, reachable_specs
     from treewise.training.tune import tune as run
 
-    families = tuple(family or GRIDS)
+    families = tuple(family or known_families(table))
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)
-    settings = len(reachable_specs(traces, profiles[0], [name for name in families if name in GRIDS])[0])
+    settings = len(reachable_specs(traces, profiles[0], families, table)[0])
     with counting("replay", traces, settings * len(profiles)) as advance:
-        report = run(traces, profiles, families, advance)
+        report = run(traces, profiles, families, advance, table)
     if as_json:
         print_json(report.to_json())
     else:
