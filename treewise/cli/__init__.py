@@ -30,7 +30,6 @@ COMMANDS: tuple[str, ...] = (
     "ab",
     "tune",
     "replay",
-    "check_replay",
     "export",
     "distill",
     "corpus",
