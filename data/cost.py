@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from treewise.data.errors import CostProfileError, SchemaVersionError, require
 
 SCHEMA_VERSION = 1
+MAX_COUNT = 1 << 40  # rows, or tokens of cache
+MAX_MS = 1e15  # of one part, so that sums and products of parts stay finite
 Float64Array = NDArray[np.float64]
 
 
@@ -41,8 +43,10 @@ class CostGrid:
         require(ascending, "capacities", "ascending", self.capacities)
         shape_fits = len(self.ms) == len(self.capacities) and all(len(row) == len(self.counts) for row in self.ms)
         require(shape_fits, "ms", f"{len(self.capacities)} x {len(self.counts)} numbers", self.ms)
-        finite = all(np.isfinite(value) and value >= 0.0 for row in self.ms for value in row)
+        finite = all(0.0 <= value <= MAX_MS for row in self.ms for value in row)
         require(finite, "ms", "finite and not negative", self.ms)
+        for name in ("counts", "capacities"):
+            require(getattr(self, name)[-1] <= MAX_COUNT, name, f"at most {MAX_COUNT}", getattr(self, name)[-1])
 
     def at(self, counts: ArrayLike, capacity: int = 0) -> Float64Array:
         """Milliseconds for `counts` [n] at a cache of `capacity` tokens; 0 for a count of 0. Returns [n] float64."""
@@ -94,11 +98,13 @@ class CostProfile:
         for name in ("name", "device", "dtype", "attention", "pair", "origin"):
             require(isinstance(getattr(self, name), str), name, "a string", getattr(self, name))
         require(isinstance(self.verified, bool), "verified", "true or false", self.verified)
-        for name in ("versions", "spread"):
-            require(isinstance(getattr(self, name), dict), name, "a mapping", getattr(self, name))
+        for name, kind in (("versions", str), ("spread", int | float)):
+            value = getattr(self, name)
+            sound = isinstance(value, dict) and all(isinstance(part, kind) for part in value.values())
+            require(sound, name, "a mapping of strings" if kind is str else "a mapping of numbers", value)
         for name in ("policy_ms", "round_ms", "level_ms"):
             value = getattr(self, name)
-            require(isinstance(value, int | float) and 0.0 <= value < float("inf"), name, "finite and >= 0", value)
+            require(isinstance(value, int | float) and 0.0 <= value <= MAX_MS, name, "finite and >= 0", value)
 
     def verify_ms(self, rows: ArrayLike, capacity: int = 0) -> Float64Array:
         """Milliseconds of verify passes of `rows` [n] rows (root included)."""
@@ -170,7 +176,7 @@ class CostProfile:
             )
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
             raise CostProfileError(f"{path} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise CostProfileError(f"{path} must hold one JSON object, got {type(value).__name__}")

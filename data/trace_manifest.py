@@ -123,7 +123,7 @@ class TraceManifest:
             parts["envelope"] = Envelope.from_json(parts["envelope"])
             parts["prior_table"] = PriorTable(tuple(float(prior) for prior in parts["prior_table"]))
             return cls(**parts)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise TraceError(f"trace manifest: {error}") from error
 
     def save(self, path: str | Path) -> None:
@@ -138,7 +138,7 @@ class TraceManifest:
             raise TraceError(f"trace must be a folder with a {MANIFEST_NAME}, got {str(folder)!r}")
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
             raise TraceError(f"{path} is not JSON: {error}") from error
         return cls.from_json(value)
 

@@ -124,7 +124,7 @@ class Bundle:
                 provenance=dict(index["provenance"]),
                 report=dict(index["report"]),
             )
-        except (ParameterError, TypeError, ValueError) as error:
+        except (ParameterError, TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"{base / INDEX} must describe a bundle: {error}") from error
 
     @property
@@ -217,9 +217,10 @@ def _read_index(base: Path) -> dict[str, Any]:
     path = base / INDEX
     if not path.is_file():
         raise BundleError(f"bundle must be a folder with a {INDEX}, got {str(base)!r}")
+    _check_inside(base, INDEX)
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
         raise BundleError(f"{path} must be JSON: {error}") from error
     if not isinstance(index, dict):
         raise BundleError(f"{path} must hold one JSON object, got {type(index).__name__}")
@@ -258,13 +259,19 @@ def _read_file(base: Path, name: str, digest: str) -> bytes:
     path = base / name
     if not path.is_file():
         raise BundleError(f"bundle must hold {name}, got no such file in {str(base)!r}")
-    if path.resolve().parent != base.resolve():
-        raise BundleError(f"bundle files must lie in the bundle's folder, got {name} at {str(path.resolve())!r}")
+    _check_inside(base, name)
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise BundleError(f"sha256 of {name} must be {digest}, got {found}: the file was changed or cut short")
     return content
+
+
+def _check_inside(base: Path, name: str) -> None:
+    """Raises `BundleError` where the file is a link out of the folder."""
+    found = (base / name).resolve()
+    if found.parent != base.resolve():
+        raise BundleError(f"bundle files must lie in the bundle's folder, got {name} at {str(found)!r}")
 
 
 def _model(name: str, contents: dict[str, bytes], calibrations: dict[str, Any]) -> Model | None:
@@ -277,5 +284,5 @@ def _model(name: str, contents: dict[str, bytes], calibrations: dict[str, Any]) 
         )
     try:
         return Model(graph, text.decode("utf-8"), Calibration.from_json(calibrations[name]))
-    except (ParameterError, TypeError, ValueError) as error:
+    except (ParameterError, TypeError, ValueError, OverflowError) as error:
         raise BundleError(f"{name} must be a model with its calibration: {error}") from error

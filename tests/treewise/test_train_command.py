@@ -59,7 +59,7 @@ def test_tables_fit_a_hundred_columns(
     monkeypatch.setenv("COLUMNS", "200")
     printed = run(arguments(base, tmp_path / "b", "--no-tune", "--stride", "2", "--seed", "5"), capsys)
     assert max(len(line) for line in printed.splitlines()) <= 100
-    for word in ("held-out prompts", "free only", "survival", "share of gain", "times plain decoding", "OnnxScorer"):
+    for word in ("held-out prompts", "free only", "survival", "share of gain", "times plain decoding", "Scorer"):
         assert word in printed
     assert "scales tried" not in printed
 
