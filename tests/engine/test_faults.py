@@ -69,7 +69,7 @@ def test_broken_draft_logits_cost_guesses_and_nothing_else(value: float) -> None
     pair = tiny_pair("other")
     assert pair.draft is not None
     with spoilt(pair.draft.model.get_submodule("norm"), value, from_call=4):
-        engine = engine_of(pair, "topn:12x3", use_lookup=False)
+        engine = engine_of(pair, "topn:12x3", use_lookup=False, use_recycled=False)
         completion = engine.generate(PROMPT, 16)
         assert engine._draft is not None and engine._draft.num_unhealthy > 0
     assert completion.tokens == plain_text(pair, PROMPT, 16, Sampling())
