@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import require
-from treewise.data.recycled import Recycled as Recycled
+from treewise.data.recycled_blend import Recycled as Recycled
 from treewise.data.suffix import Continuations as Continuations
 
 BoolArray: TypeAlias = NDArray[np.bool_]
