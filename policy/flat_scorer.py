@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from treewise.data.errors import BundleError
 from treewise.policy.hook import Float32Array, Int32Array
 from treewise.policy.scorer import Calibration
+from treewise.policy.text_trees import TextTree, read_trees
 
 MAX_LEAVES = 64  # bits of a leaf set
 
@@ -34,14 +35,8 @@ class FlatTrees:
     @classmethod
     def parse(cls, text: str) -> FlatTrees:
         """The trees of a LightGBM text model. Raises `BundleError` on trees that numpy cannot repeat."""
-        header, *blocks = text.split("\nTree=")
-        if not blocks:
-            raise BundleError("model must be a LightGBM text model with at least one tree, got none")
-        try:
-            num_features = int(_lines(header)["max_feature_idx"]) + 1
-            trees = [_read_tree(_lines(block), num_features) for block in blocks]
-        except (KeyError, ValueError, IndexError) as error:
-            raise BundleError(f"model must be a LightGBM text model, got one that breaks off at {error}") from error
+        num_features, found = read_trees(text)
+        trees = [_flatten(tree, num_features) for tree in found]
         column, threshold, stay, leaves, below = (list(part) for part in zip(*trees, strict=True))
         width = max(len(values) for values in leaves)
         padded = np.zeros((len(trees), width))
@@ -133,44 +128,27 @@ class FlatScorer:
         return self._calibration.apply(np.asarray(raw)).astype(np.float32)
 
 
-def _lines(block: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-
-
-def _numbers(parts: dict[str, str], name: str) -> NDArray[np.float64]:
-    return np.asarray([float(word) for word in parts[name].split()], dtype=np.float64)
-
-
-def _read_tree(parts: dict[str, str], num_features: int) -> tuple[NDArray[Any], ...]:
+def _flatten(tree: TextTree, num_features: int) -> tuple[NDArray[Any], ...]:
     """(column [splits], threshold [splits], leaves that stay [splits], leaf values, children [splits, 2]).
 
     Leaves are numbered from left to right; a child is a split of this tree, or ~ a leaf.
     """
-    values = _numbers(parts, "leaf_value")
-    if int(parts.get("num_cat", "0")):
-        raise BundleError("model must be without categorical splits, got some")
+    values = tree.leaf
     if len(values) > MAX_LEAVES:
         raise BundleError(f"model must have at most {MAX_LEAVES} leaves a tree for the flat scorer, got {len(values)}")
     if len(values) == 1:
         alone = np.asarray([[~0, ~0]])
         return np.zeros(1), np.full(1, np.inf), np.full(1, ~np.uint64(0), dtype=np.uint64), values, alone
-    feature, threshold, kinds = (_numbers(parts, n) for n in ("split_feature", "threshold", "decision_type"))
-    missing = kinds.astype(np.int64) >> 2 & 3
+    missing = tree.kind >> 2 & 3
     if (missing == 1).any():
         raise BundleError("model must not treat zeros as missing, got such splits")
-    if not ((feature >= 0) & (feature < num_features)).all():
-        raise BundleError(f"model must split on features below {num_features}, got {feature.max():.0f}")
-    nan_left = np.where(missing == 2, (kinds.astype(np.int64) & 2) > 0, threshold >= 0)
-    left, right = (_numbers(parts, n).astype(np.int64).tolist() for n in ("left_child", "right_child"))
+    nan_left = np.where(missing == 2, (tree.kind & 2) > 0, tree.threshold >= 0)
+    left, right = tree.left.tolist(), tree.right.tolist()
     order: list[int] = []
     below: dict[int, tuple[int, int]] = {}  # split -> its left leaves are `order[start:end]`
     stack: list[tuple[int, int]] = [(0, 0)]  # (node, stage): stage 1 comes after the left subtree
     begins: dict[int, int] = {}
-    visits = 0
     while stack:
-        visits += 1
-        if visits > 4 * len(values):
-            raise BundleError("model must be of trees, got a node with two parents")
         node, stage = stack.pop()
         if node < 0:
             order.append(~node)
@@ -180,13 +158,13 @@ def _read_tree(parts: dict[str, str], num_features: int) -> tuple[NDArray[Any], 
         else:
             below[node] = (begins[node], len(order))
             stack.append((right[node], 0))
-    stay = [~((1 << below[n][1]) - (1 << below[n][0])) & 0xFFFFFFFFFFFFFFFF for n in range(len(feature))]
-    thresholds = np.clip(threshold, -np.finfo(np.float32).max, np.finfo(np.float32).max)
+    stay = [~((1 << below[n][1]) - (1 << below[n][0])) & 0xFFFFFFFFFFFFFFFF for n in range(len(left))]
+    thresholds = np.clip(tree.threshold, -np.finfo(np.float32).max, np.finfo(np.float32).max)
     rounded = thresholds.astype(np.float32)
     rounded = np.where(rounded > thresholds, np.nextafter(rounded, np.float32(-np.inf)), rounded)
     numbered = np.empty(len(order), dtype=np.int64)
     numbered[order] = np.arange(len(order))
     children = np.asarray([left, right]).T
     children = np.where(children < 0, ~numbered[~np.minimum(children, -1)], children)
-    column = feature + np.where(nan_left, 0, num_features)
+    column = tree.feature + np.where(nan_left, 0, num_features)
     return column, rounded, np.asarray(stay, dtype=np.uint64), values[order], children

@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 
 from treewise.data.errors import BundleError, MissingExtraError, ParameterError, require
 from treewise.policy.hook import Float32Array
+from treewise.policy.text_trees import read_trees, without_offsets
 
 Float64Array = NDArray[np.float64]
 
+OUTSIDE_MARK = b"location"  # key under which ONNX keeps the path of a tensor's external data
+_RUNTIME_ERRORS = (
+    *("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NotImplemented", "RuntimeException"),
+    *("NoSuchFile", "NoModel", "EngineError", "EPFail", "ModelLoaded"),
+)
 PROBABILITY_FLOOR = 1e-6  # calibrated probabilities stay this far from 0 and 1
 
 
@@ -86,8 +92,11 @@ class OnnxScorer:
             import onnxruntime
         except ImportError as error:
             raise MissingExtraError("onnxruntime", "onnx") from error
-        from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf
+        from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
+        # The runtime would read weights from wherever a tensor says they lie; a bundle's graph holds its own.
+        if OUTSIDE_MARK in graph:
+            raise BundleError("model must be an ONNX graph that holds its weights itself, got one that points to files")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
@@ -95,7 +104,7 @@ class OnnxScorer:
         options.log_severity_level = 4
         try:
             session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        except (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf) as error:
+        except tuple(getattr(runtime, name) for name in _RUNTIME_ERRORS) as error:
             raise BundleError(f"model must be an ONNX graph that onnxruntime reads: {error}") from error
         inputs, outputs = [i.name for i in session.get_inputs()], [o.name for o in session.get_outputs()]
         if inputs != ["features"] or "probability" not in outputs:
@@ -119,8 +128,9 @@ class LightGBMScorer:
             import lightgbm
         except ImportError as error:
             raise MissingExtraError("lightgbm", "lightgbm") from error
+        read_trees(text)  # LightGBM follows a text's indices unchecked
         try:
-            self._booster = lightgbm.Booster(model_str=text)
+            self._booster = lightgbm.Booster(model_str=without_offsets(text))
         except lightgbm.basic.LightGBMError as error:
             raise BundleError(f"model must be a LightGBM text model: {error}") from error
         self._calibration = calibration

@@ -38,6 +38,7 @@ def ab(
     margin: float = MARGIN,
     tuned_on: Sequence[LoggedTrace] = (),
     with_depth_oracles: bool = False,
+    as_recorded: bool = False,
 ) -> AbReport:
     """Replay every policy on every request under every cost profile; the first policy is the one compared against.
 
@@ -45,6 +46,7 @@ def ab(
     requests x policies x profiles are done. `margin` is the share of speed whose loss counts as no loss. `tuned_on` are
     the traces that settings were chosen on: prompts of theirs among the judged ones bring a warning. Depth oracles
     watch every round, so that requests cannot be replayed side by side, which is many times slower.
+    `as_recorded`: rounds of live traces that the log says a fallback finished are taken from it as they are.
 
     Under each profile the policies over all tasks are one family of comparisons, and policies x tasks another; each
     family is corrected for its size. Profiles are deployments, each a question of its own, and not corrected for.
@@ -58,11 +60,13 @@ def ab(
     require(len(set(profiles)) == len(profiles), "costs", "profiles of different names", profiles)
     contenders = contenders_of(policies)
     _check_traces(traces, contenders)
+    kinds = [trace.manifest.kind for trace in traces]
+    require(not as_recorded or set(kinds) == {"live"}, "as_recorded", "off unless all traces are live", as_recorded)
     check_distinct(traces)
     has_oracle = all(trace.manifest.kind == "dense" for trace in traces)
     tallies: dict[tuple[int, str], list[Tally]] = {}
     for trace in traces:
-        found = contest(trace, costs, contenders, envelope, advance, with_depth_oracles)
+        found = contest(trace, costs, contenders, envelope, advance, with_depth_oracles, as_recorded)
         if has_oracle:
             found |= {(place, ORACLE): oracle_tally(trace, cost, envelope) for place, cost in enumerate(costs)}
         for key, tally in found.items():

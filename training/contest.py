@@ -67,22 +67,26 @@ def contest(
     envelope: Envelope | None = None,
     advance: Callable[[int], None] | None = None,
     with_depth_oracles: bool = False,
+    as_recorded: bool = False,
 ) -> dict[tuple[int, str], Tally]:
     """What every contender did, by (place of the profile, name); its depth oracle too, by `depth_oracle(name)`.
 
-    `advance` is told how many more of the requests x contenders x profiles are done. Raises `CoverageError` where a
-    contender may ask for more than the trace holds.
+    `advance` is told how many more of the requests x contenders x profiles are done. `as_recorded`: see
+    `Replayer`. Raises `CoverageError` where a contender may ask for more than the trace holds.
     """
     deployments = [trace.deployment(cost, envelope) for cost in costs]
     table = _Table.of(trace, deployments)
-    runs = {(0, contender.name): _Run.of(contender, deployments[0], with_depth_oracles) for contender in contenders}
+    runs = {
+        (0, contender.name): _Run.of(contender, deployments[0], with_depth_oracles, as_recorded)
+        for contender in contenders
+    }
     _drive(trace, runs, advance)
     readers = {contender.name for contender in contenders if runs[0, contender.name].read_cost}
     again: dict[tuple[int, str], _Run] = {}
     for contender in contenders:
         for place in range(1, len(costs)):
             if contender.name in readers:
-                again[place, contender.name] = _Run.of(contender, deployments[place], with_depth_oracles)
+                again[place, contender.name] = _Run.of(contender, deployments[place], with_depth_oracles, as_recorded)
             else:
                 runs[place, contender.name] = runs[0, contender.name]
                 if advance is not None:
@@ -141,10 +145,10 @@ class _Run:
     oracle: DepthOracle | None
 
     @classmethod
-    def of(cls, contender: Contender, deployment: Deployment, with_depth_oracle: bool) -> _Run:
+    def of(cls, contender: Contender, deployment: Deployment, with_depth_oracle: bool, as_recorded: bool) -> _Run:
         policy, watched = contender.make(), WatchedDeployment.of(deployment)
         oracle = DepthOracle() if with_depth_oracle else None
-        replayer = Replayer(policy, watched, None if oracle is None else oracle.watch)
+        replayer = Replayer(policy, watched, None if oracle is None else oracle.watch, as_recorded)
         check_reach(policy, deployment, contender.name)
         return cls(watched, replayer, oracle)
 

@@ -49,11 +49,12 @@ def replay_live(
     cost: CostProfile,
     row_buckets: tuple[int, ...] = (),
     advance: Callable[[], None] | None = None,
+    as_recorded: bool = False,
 ) -> LiveCheck:
     """Replay `policy` on the live trace that it wrote and compare candidates, decisions and accepted lengths.
 
-    `cost` and `row_buckets` must be those of the live run. A request ends at the first round whose root the log lacks.
-    Raises `TraceError` on a dense trace.
+    `cost` and `row_buckets` must be those of the live run; `as_recorded`: see `Replayer`. A request
+    ends at the first round whose root the log lacks. Raises `TraceError` on a dense trace.
     """
     if trace.manifest.kind != "live":
         raise TraceError(f"trace {trace.name} must be live to be compared with its replay, got a dense one")
@@ -67,7 +68,7 @@ def replay_live(
         if reason:
             found.append(Mismatch(request.prompt_id, position, reason))
 
-    replayer = Replayer(policy, trace.deployment(cost, row_buckets=row_buckets), compare)
+    replayer = Replayer(policy, trace.deployment(cost, row_buckets=row_buckets), compare, as_recorded)
     for request in trace.requests:
         try:
             replayer.run(request)

@@ -136,6 +136,11 @@ class LoggedRequest:
         row = self.rows.get(position)
         return row is not None and bool(self._rounds.suspended[row])
 
+    def fell_back(self, position: int) -> bool:
+        """Whether the live policy's fallback finished the round at `position`; False where the log holds none."""
+        row = self.rows.get(position)
+        return row is not None and bool(self._rounds.fallback[row])
+
     def target_state(self, position: int) -> tuple[float, float]:
         """Entropy (bits) and margin of the distribution that drew the root at `position`; NaN past the end."""
         if position >= self.end_position - 1 and position not in self.rows:

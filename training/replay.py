@@ -15,6 +15,7 @@ from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment, RequestInf
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
+from treewise.training.as_recorded import RecordedRound
 from treewise.training.batch_replay import BatchReplay
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_sources import LoggedDraft, LoggedLookup, LoggedRecycled
@@ -30,21 +31,26 @@ class Replayer:
     """Drives one policy through logged requests.
 
     Binds on construction, which may raise `PolicyError`. Later failures are contained as in the live engine; no clock
-    is obeyed. Raises `CoverageError` where a policy asks for what the log does not hold.
+    is obeyed. With `as_recorded`, rounds that the log says a fallback finished are taken from it as they are, whether
+    or not the policy fails there again. Raises `CoverageError` where a policy asks for what the log does not hold.
     """
 
-    def __init__(self, policy: TreePolicy, deployment: Deployment, watch: Watcher | None = None) -> None:
+    def __init__(
+        self, policy: TreePolicy, deployment: Deployment, watch: Watcher | None = None, as_recorded: bool = False
+    ) -> None:
         self.deployment = deployment
         self.policy = policy if isinstance(policy, ContainedPolicy) else ContainedPolicy(policy, time_limit_ms=math.inf)
         self.policy.bind(deployment)
         self._watch = watch
+        self._as_recorded = as_recorded
         self._builder = RoundBuilder(deployment.envelope, deployment.prior_table, ranking=deployment.ranking)
         self._requests: list[LoggedRequest] = []
         self._rows: list[RequestRows] = []  # of each request
         self._seconds = 0.0
         has_limit = math.isfinite(self.policy.time_limit_ms)
         # Whether `run_all` drives requests side by side; no more once a policy decided otherwise there than alone.
-        self.goes_in_batches = watch is None and self.policy.state != "session" and not has_limit
+        alone = watch is not None or as_recorded or has_limit
+        self.goes_in_batches = self.policy.state != "session" and not alone
 
     def run(self, request: LoggedRequest) -> None:
         """Replay one request, alone, from its first root to the end of its text."""
@@ -144,9 +150,11 @@ class Replayer:
         context = build_context([progress])
         sources = self.deployment.sources
         suspended = request.is_suspended(position)
+        recorded = self._as_recorded and request.fell_back(position)
+        # A suspension came from a clock, so it is obeyed as recorded.
+        deciding: TreePolicy = self.policy.fallback if suspended else self.policy
         tree = self._builder.build(
-            # A suspension came from a clock, so it is obeyed as recorded.
-            self.policy.fallback if suspended else self.policy,
+            RecordedRound(request, position) if recorded else deciding,
             context,
             np.asarray([logged.root_token], dtype=np.int32),
             [LoggedLookup(logged) if sources & LOOKUP else None],
@@ -157,7 +165,7 @@ class Replayer:
         accepted, committed = int(result.accepted_length[0]), len(result.tokens[0])
         if not suspended and not request.is_suspended(position + committed):
             self.policy.observe(build_outcome(tree, context, result))
-        self._record(rows, tree, (position, accepted, committed), suspended)
+        self._record(rows, tree, (position, accepted, committed), suspended, recorded)
         if self._watch is not None:
             self._watch(request, position, tree, result)
         drafted_path = int(result.drafted_path[0])
@@ -176,14 +184,17 @@ class Replayer:
         depth, token = tree.forest.column("depth"), tree.forest.column("token")
         return walk(tree, 1, lambda _, row: request.token_after(logged, position, int(depth[row]), int(token[row])))
 
-    def _record(self, rows: RequestRows, tree: RoundTree, reached: tuple[int, int, int], suspended: bool) -> None:
+    def _record(
+        self, rows: RequestRows, tree: RoundTree, reached: tuple[int, int, int], suspended: bool, recorded: bool
+    ) -> None:
         """Add a round; `reached`: position, accepted length, committed tokens."""
-        calls = 0 if suspended else self.policy.round_calls
-        failed = int(not suspended and self.policy.round_fallback)
+        stood_in = suspended or recorded  # the policy itself was not asked
+        calls = 0 if stood_in else self.policy.round_calls
+        failed = int(recorded or (not suspended and self.policy.round_fallback))
         rows.rounds.append((len(rows.rounds), *reached, tree.num_nodes, len(tree.growth_tokens), calls, failed))
         rows.digests.append(digest(tree))
         rows.growth_tokens.extend(tree.growth_tokens)
-        self._seconds += 0.0 if suspended else self.policy.round_ms / 1000.0
+        self._seconds += 0.0 if stood_in else self.policy.round_ms / 1000.0
 
 
 def replay(

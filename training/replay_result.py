@@ -125,7 +125,7 @@ def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) ->
     draft = grid_ms(cost.draft, result.growth_tokens, capacity[growth_round])
     draft_ms = np.bincount(growth_round, weights=draft, minlength=len(result))
     verify_ms = grid_ms(cost.verify, rows, capacity)
-    calls_ms = call_ms * result.policy_calls + cost.level_ms * (result.policy_calls - 2)
+    calls_ms = call_ms * result.policy_calls + cost.level_ms * np.maximum(result.policy_calls - 2, 0)
     return np.asarray(cost.round_ms + verify_ms + draft_ms + calls_ms, dtype=np.float64)
 
 

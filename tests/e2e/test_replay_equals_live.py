@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.tiny import DRAFTS, NARROW, Draft, RandomPolicy, end_token, example_cost, lax_settings, tiny_pair
 from treewise.data.envelope import PriorTable
-from treewise.data.errors import ParameterError
+from treewise.data.errors import CoverageError, ParameterError
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.decode import Engine, RoundRecord
@@ -24,10 +24,14 @@ from treewise.policy.hook import BoolArray, Expansion, ForestView, Level, Reques
 from treewise.policy.outcome import Walk
 from treewise.policy.registry import parse_policy
 from treewise.policy.round import RoundTree
+from treewise.policy.topn import TopNPolicy, TopNSettings
+from treewise.training.ab import ab
+from treewise.training.as_recorded import RecordedRound
 from treewise.training.live_check import replay_live
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_trace import LoggedTrace, open_trace
 from treewise.training.replay import Replayer
+from treewise.training.replay_result import modelled_ms
 
 SPECS = (
     "entropy",
@@ -254,3 +258,63 @@ def test_a_log_replays_under_its_own_ranking_only(tmp_path: Path) -> None:
     other = replace(trace.deployment(example_cost()), ranking="both")
     with pytest.raises(ParameterError, match=r"deployment.ranking must be that of the log of prompt p0, 'plain'"):
         Replayer(policy_of("frontier"), other).run(trace.requests[0])
+
+
+NARROW_TREE = TopNSettings(nodes=3, depth=3)  # unlike that of the fallback
+
+
+class Flaky(TopNPolicy):
+    """A rule that goes wrong in every third round, through no fault of its own: replay meets no such thing."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(NARROW_TREE)
+        self.place = place
+        self.rounds = 0
+
+    def expand(self, level: Level) -> Expansion:
+        self.rounds += level.index == 0
+        if self.place == "expand" and self.rounds % 3 == 0 and level.index == 1:
+            raise OSError("a file was gone")
+        return super().expand(level)
+
+    def select(self, forest: ForestView) -> BoolArray:
+        if self.place == "select" and self.rounds % 3 == 0:
+            raise OSError("a file was gone")
+        return super().select(forest)
+
+
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
+@pytest.mark.parametrize("place", ["expand", "select"])
+@pytest.mark.parametrize("draft", ["other", "none"])
+def test_a_fallback_that_does_not_come_again_is_obeyed_as_recorded(place: str, draft: Draft, tmp_path: Path) -> None:
+    pair = tiny_pair(draft, seed=8)
+    live, _, _ = decode_live(pair, Flaky(place), prompts_of(3), Sampling(), tmp_path, may_fail=True)
+    trace = open_trace(tmp_path)
+    fallen = int(trace.requests[0].shard.rounds.fallback.sum())
+    assert fallen
+    assert replay_live(trace, TopNPolicy(NARROW_TREE), example_cost()).mismatches
+    check = replay_live(trace, TopNPolicy(NARROW_TREE), example_cost(), as_recorded=True)
+    assert (check.mismatches, check.compared) == ((), len(live))
+    deployment = trace.deployment(example_cost())
+    replayer = Replayer(TopNPolicy(NARROW_TREE), deployment, as_recorded=True)
+    replayer.run_all(trace.requests)
+    result = replayer.result()
+    assert int(result.fallback.sum()) == fallen
+    assert (result.policy_calls[result.fallback] == 0).all()
+    assert (modelled_ms(result, replace(deployment, cost=replace(example_cost(), level_ms=30.0)), 0.05) > 0).all()
+
+
+def test_a_recorded_round_answers_for_its_own_rows_only(tmp_path: Path) -> None:
+    pair = tiny_pair("same", seed=2)
+    decode_live(pair, parse_policy("topn:10x3"), prompts_of(3), Sampling(), tmp_path)
+    request = open_trace(tmp_path).requests[0]
+    with pytest.raises(CoverageError, match="holds no round at position 3"):
+        RecordedRound(request, 3)
+
+
+def test_a_dense_trace_has_nothing_recorded(tmp_path: Path) -> None:
+    pair = tiny_pair("none", seed=2)
+    _, texts, _ = decode_live(pair, parse_policy("plain"), prompts_of(3), Sampling(), tmp_path / "live")
+    dense = write_dense(pair, texts, Sampling(), tmp_path / "dense")
+    with pytest.raises(ParameterError, match="as_recorded must be off unless all traces are live, got True"):
+        ab([dense], [example_cost()], ["plain"], as_recorded=True)

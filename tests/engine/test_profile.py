@@ -1,12 +1,14 @@
 """Measuring a cost profile on a tiny pair: its shape, its words, and that nothing is left behind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.engine.tiny import tiny_pair
 from treewise.data.cost import CostProfile
 from treewise.data.errors import ParameterError
-from treewise.engine.profile import ProfileSettings, measure_profile, random_tree, tree_mask
+from treewise.engine.profile import ProfileMeter, ProfileSettings, measure_profile, random_tree, rising, tree_mask
 
 QUICK = ProfileSettings(verify_rows=(1, 3), draft_tokens=(1, 2), capacities=(4, 9), repeats=3, round_tokens=3)
 
@@ -57,3 +59,29 @@ def test_random_trees_are_trees() -> None:
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         ProfileSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_a_step_down_that_noise_does_not_explain_stays() -> None:
+    meter = ProfileMeter(tiny_pair("none"), replace(QUICK, verify_rows=(1, 2, 3, 4), capacities=(4,)))
+    for _ in range(3):
+        meter.repeat()
+    # 2 rows cost more than 3, far beyond what either varies; 4 cost as much as 3, with one hiccup.
+    meter._verify._cells = [[[1.0, 1.1, 1.2], [5.0, 5.1, 5.2], [3.0, 3.1, 3.2], [3.0, 3.05, 13.05]]]
+    grid, spread = meter._verify.table()
+    assert grid.ms[0] == pytest.approx((1.1, 5.05, 3.15, 4.075), abs=1e-9)
+    assert spread > 0
+    assert rising(np.asarray([1.0, 5.0, 3.0, 4.0])).tolist() == [1.0, 4.0, 4.0, 4.5]
+    slower, _ = meter._verify.table(with_hiccups=True)
+    total, expected = 3 * (1.1 + 5.1 + 3.1) + 19.1, 3 * (1.1 + 5.1 + 3.1 + 3.05)
+    assert np.asarray(slower.ms) == pytest.approx(np.asarray(grid.ms) * total / expected)
+
+
+def test_every_cell_is_timed_whatever_comes_first() -> None:
+    meter = ProfileMeter(tiny_pair("pruned"), QUICK)
+    for _ in range(4):
+        meter.repeat()
+    meter.decode(1)
+    assert meter.profile("x", with_hiccups=True).origin == "measured on this machine, median of 3, hiccups added"
+    for grid in (meter._verify, meter._draft):
+        assert grid is not None
+        assert {len(cell) for row in grid._cells for cell in row} == {3}

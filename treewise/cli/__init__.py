@@ -30,6 +30,7 @@ COMMANDS: tuple[str, ...] = (
     "ab",
     "tune",
     "replay",
+    "check_replay",
     "export",
     "distill",
     "corpus",

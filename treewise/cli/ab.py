@@ -69,6 +69,9 @@ def ab(
     depth_oracles: Annotated[
         bool, typer.Option("--depth-oracles", help="Also say what the right depth alone would bring; much slower.")
     ] = False,
+    as_recorded: Annotated[
+        bool, typer.Option("--as-recorded", help="Take rounds that a fallback finished live from the log as they are.")
+    ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values instead of tables.")] = False,
     html: Annotated[
@@ -105,7 +108,7 @@ def ab(
     with counting("replay", traces, len(specs) * len(profiles)) as advance:
         report = run(
             traces, profiles, contenders, resamples=resamples, seed=seed, advance=advance, margin=least_loss,
-            tuned_on=tuned, with_depth_oracles=depth_oracles,
+            tuned_on=tuned, with_depth_oracles=depth_oracles, as_recorded=as_recorded,
         )  # fmt: skip
     report = replace(report, warnings=(*report.warnings, *trained_on_judged(contenders, folders)))
     if as_json:

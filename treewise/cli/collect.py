@@ -1,6 +1,7 @@
 """`treewise collect`: traces of a pair, written while it decodes or grown over its texts."""
 
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,12 +32,13 @@ from treewise.cli._options import (
     open_pair,
     prompts_from,
 )
-from treewise.cli._show import console, facts, note, print_json, progress, warn
+from treewise.cli._show import console, facts, note, percent, print_json, progress, warn
 from treewise.data.errors import ParameterError
 from treewise.data.prompt_set import Prompt
 
 if TYPE_CHECKING:
     from treewise.engine.collect import CollectSettings, Progressed
+    from treewise.engine.known_texts import OwnShare, TextRecord
     from treewise.engine.pair import Pair
 
 SCHEMA_VERSION = 1
@@ -56,7 +58,21 @@ def register(app: typer.Typer) -> None:
 
 def collect(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the trace; an unfinished one is continued.")],
-    prompts: Annotated[str, typer.Option("--prompts", help="A prompt file or folder, or own:SPLIT.")],
+    prompts: Annotated[
+        str, typer.Option("--prompts", help="A prompt file or folder, or own:SPLIT.", show_default=False)
+    ] = "",
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts",
+            metavar="FILE",
+            help="Instead of prompts, JSON Lines of prompts and completions that are there already (dense).",
+            show_default=False,
+        ),
+    ] = None,
+    accept_foreign: Annotated[
+        bool, typer.Option("--accept-foreign", help="Take --texts that the target itself would not say.")
+    ] = False,
     kind: Annotated[
         Kind,
         typer.Option("--kind", help="live: what one policy does; dense: every guess in the envelope, everywhere."),
@@ -83,9 +99,17 @@ def collect(
     cost: Cost = "",
     as_json: AsJson = False,
 ) -> None:
-    """Collect a trace. Run again with the same settings, it goes on after the last finished shard."""
+    """Collect a trace. Run again with the same settings, it goes on after the last finished shard.
+
+    A line of --texts holds an id, a prompt (or prompt_ids), a completion (or completion_ids), and perhaps a task and,
+    above temperature 0, the seed that treewise drew it with. At temperature 0 the texts must be what the target says.
+    """
     from treewise.engine.collect import CollectSettings
 
+    if bool(prompts) == (texts is not None):
+        raise ParameterError(f"prompts must be given with --prompts or, as --texts, with answers, got {prompts!r}")
+    if kind is Kind.live and texts is not None:
+        raise ParameterError("texts must go with --kind dense, got live: a live trace holds what a policy decides")
     if (kind is Kind.live) != bool(policy):
         raise ParameterError(f"policy must be given with --kind live and only there, got {policy!r} with {kind.value}")
     rule = checked_verification(verification)
@@ -104,11 +128,13 @@ def collect(
         tokens_included=tokens,
         ranking=ranking,
     )
-    asked = prompts_from(prompts, task or (), limit)
+    known = () if texts is None else chosen_texts(texts, task or (), limit)
+    asked = prompts_from(prompts, task or (), limit) if texts is None else ()
     pair = open_pair(target, draft, threads, corpus)
     began = time.perf_counter()
     committed: list[int] = []
-    with progress(f"collecting {kind.value}", len(asked)) as advance:
+    own: OwnShare | None = None
+    with progress(f"collecting {kind.value}", len(asked or known)) as advance:
 
         def progressed(prompt_id: str, count: int) -> None:
             committed.append(count)
@@ -116,6 +142,8 @@ def collect(
 
         if kind is Kind.live:
             already = _live(pair, policy, cost, asked, out, settings, rule, progressed)
+        elif known:
+            already, own = _known(pair, known, out, settings, accept_foreign, progressed)
         else:
             already = _dense(pair, asked, out, settings, progressed)
     result: dict[str, Any] = {
@@ -124,25 +152,53 @@ def collect(
         "kind": kind.value,
         "policy": policy or None,
         "pair": pair.name,
-        "prompts": len(asked),
+        "prompts": len(asked or known),
         "already_there": already,
         "collected": len(committed),
         "tokens": sum(committed),
         "seconds": round(time.perf_counter() - began, 3),
+        "own_share": own.share if own else None,
     }
     if as_json:
         print_json(result)
         return
     seconds = float(result["seconds"])
-    console().print(
-        facts(
-            {
-                "trace": f"{kind.value}, in {out}",
-                "prompts": f"{len(committed)} collected, {already} already there",
-                "tokens": f"{sum(committed)} in {seconds:.1f} s",
-            }
-        )
-    )
+    rows = {
+        "trace": f"{kind.value}, in {out}",
+        "prompts": f"{len(committed)} collected, {already} already there",
+        "tokens": f"{sum(committed)} in {seconds:.1f} s",
+    }
+    if own is not None:
+        rows["the target's own"] = f"{percent(own.share)} of the completions' tokens, teacher-forced"
+    console().print(facts(rows))
+
+
+def chosen_texts(path: Path, tasks: Sequence[str], limit: int) -> "tuple[TextRecord, ...]":
+    """The texts of a file, of `tasks` only, at most `limit`. Raises `PromptError`, or `ParameterError` on a task."""
+    from treewise.engine.known_texts import read_texts
+
+    found = read_texts(path)
+    known = sorted({record.task for record in found})
+    if unknown := sorted(set(tasks) - set(known)):
+        raise ParameterError(f"task must be one of {', '.join(known)}, got {unknown[0]!r}")
+    chosen = tuple(record for record in found if not tasks or record.task in tasks)
+    return chosen[:limit] if limit else chosen
+
+
+def _known(
+    pair: "Pair",
+    records: "tuple[TextRecord, ...]",
+    out: Path,
+    settings: "CollectSettings",
+    accept_foreign: bool,
+    progressed: "Progressed",
+) -> "tuple[int, OwnShare | None]":
+    from treewise.data.envelope import Envelope, PriorTable
+    from treewise.engine.known_texts import MIN_OWN_SHARE, check_texts, collect_texts, known_texts
+
+    found = known_texts(pair, records, settings)
+    own = check_texts(pair, found, settings, 0.0 if accept_foreign else MIN_OWN_SHARE)
+    return collect_texts(pair, found, out, Envelope(), PriorTable(), settings, own, progressed), own
 
 
 def _live(

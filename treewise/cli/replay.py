@@ -33,6 +33,9 @@ def replay(
     buckets: Annotated[
         str, typer.Option("--row-buckets", help="Row buckets of the live run, joined by commas.", show_default=False)
     ] = "",
+    as_recorded: Annotated[
+        bool, typer.Option("--as-recorded", help="Take rounds that a fallback finished live from the log as they are.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a policy on its own live traces; exit status 1 where a decision or an accepted length differs."""
@@ -57,7 +60,8 @@ def replay(
     with counting("replay", traces, 1) as advance:
         for trace in traces:
             spec = policy or trace.manifest.policy or ""
-            checks.append((trace.name, spec, replay_live(trace, parse_policy(spec), profile, row_buckets, advance)))
+            check = replay_live(trace, parse_policy(spec), profile, row_buckets, advance, as_recorded)
+            checks.append((trace.name, spec, check))
     mismatches = sum(len(check.mismatches) for _, _, check in checks)
     if as_json:
         print_json(
