@@ -275,7 +275,8 @@ def gather_below(
                 if shared[column] >= 0:
                     line[column] = described[own[place], shared[column]]
         else:
-            line[:] = of_roots
+            for column in range(len(of_roots)):
+                line[column] = of_roots[column]
             line[places[7]] = draft_agreement[request[row]]
             line[places[8]] = lookup_agreement[request[row]]
             line[places[9]] = temperature[request[row]]

@@ -43,6 +43,33 @@ def by_request(rows: Int64Array, request: Int32Array, requests: int) -> tuple[In
     return order, ends
 
 
+@compiled(written(int64)(_F64))
+def downward(values: Float64Array) -> Int64Array:
+    """Places of `values` [n] from the highest to the lowest, equal ones as they come: merged run by run.
+
+    numpy's own sort would give the same, and take seconds to compile.
+    """
+    count = len(values)
+    order, merged = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for place in range(count):
+        order[place] = place
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            left, middle = start, min(start + width, count)
+            right, end = middle, min(start + 2 * width, count)
+            for place in range(start, end):
+                if left < middle and (right >= end or values[order[left]] >= values[order[right]]):
+                    merged[place] = order[left]
+                    left += 1
+                else:
+                    merged[place] = order[right]
+                    right += 1
+        order, merged = merged, order
+        width *= 2
+    return order
+
+
 @compiled(float64(_F64, _F64, _F64, int64))
 def growth_ms(draft: Float64Array, counts: Float64Array, grid_ms: Float64Array, tokens: int) -> float:
     """Milliseconds of one draft growth of `tokens` tokens: off the curve, else as `CostGrid.at`."""
@@ -71,101 +98,18 @@ def price_rows(
     survival: Float64Array, verify: Float64Array, rate: float, priced_rows: int, price: Float64Array
 ) -> None:
     """`row_prices` of rows with `survival` [n] into `price`, at `rate` tokens a millisecond."""
-    order = -survival
-    order.sort()
-    price[:] = -np.inf
+    order = downward(survival)
     total = 0.0
+    for more in range(len(price)):
+        price[more] = -np.inf
     for kept in range(min(len(order), priced_rows) + 1):
         if kept:
-            total += -order[kept - 1]
+            total += survival[order[kept - 1]]
         for more in range(len(price)):
             price[more] = max(price[more], total - rate * verify[kept + more])
     best = price[0]
     for more in range(len(price)):
         price[more] = best - price[more]
-
-
-@compiled(
-    int64(
-        *(_F64, _F64, _I64, _I32, _I32, read(bool_), _I32, int64, int64),
-        *(_F64, float64, float64, _F64, _F64, _F64, int64, int64, written(int64)),
-    )
-)
-def choose_growths(
-    survival: Float64Array,
-    holds: Float64Array,
-    rows: Int64Array,
-    parent: Int32Array,
-    depth: Int32Array,
-    drafted: BoolArray,
-    missing: Int32Array,
-    deepest: int,
-    catch_up: int,
-    price: Float64Array,
-    rate: float,
-    call_ms: float,
-    draft: Float64Array,
-    counts: Float64Array,
-    grid_ms: Float64Array,
-    most_growths: int,
-    most_levels: int,
-    chosen: Int64Array,
-) -> int:
-    """As `treewise.policy.planner.choose_growths`: fill `chosen` with the rows, return how many."""
-    gain = np.empty(len(rows))
-    for place in range(len(rows)):
-        gain[place] = -(survival[rows[place]] * holds[rows[place]])
-    ranked = rows[gain.argsort(kind="mergesort")[:most_growths]]
-    has_missing = False
-    for row in ranked:
-        has_missing = has_missing or missing[row] != 0
-    # What the draft runs for the first 1, 2, .. rows: `run[:nodes]`, of which the root brings `extra` further tokens.
-    run = np.empty(len(ranked) + (len(parent) if has_missing else 0), dtype=np.int64)
-    nodes = np.empty(len(ranked), dtype=np.int64)
-    runs, extra = 0, 0
-    seen = drafted.copy()
-    for place in range(len(ranked)):
-        row = ranked[place]
-        if has_missing:
-            while row >= 0 and not seen[row]:
-                seen[row] = True
-                run[runs] = row
-                runs += 1
-                row = np.int64(parent[row])
-                if row < 0:
-                    extra = catch_up
-        else:
-            run[runs] = row
-            runs += 1
-        nodes[place] = runs
-    levels = 0
-    for row in run[:runs]:
-        levels = max(levels, deepest - depth[row])
-    levels = min(levels, most_levels)
-    if levels < 1:
-        return 0
-    most_rows = len(price) - 1
-    gains = np.zeros(levels)  # of the rows so far, by levels
-    best, count, done = 0.0, 0, 0
-    for place in range(len(ranked)):
-        for row in run[done : nodes[place]]:
-            step, ahead = 1.0, 0.0
-            for level in range(levels):
-                step *= holds[row]
-                if level + 1 <= deepest - depth[row]:
-                    ahead += step
-                gains[level] += survival[row] * ahead
-        done = nodes[place]
-        later_ms = growth_ms(draft, counts, grid_ms, done) + call_ms
-        first_ms = growth_ms(draft, counts, grid_ms, done + extra) + call_ms
-        for level in range(levels):
-            children = done * (level + 1)
-            if children <= most_rows:
-                net = gains[level] - rate * (first_ms + later_ms * level) - price[children]
-                if net > best:
-                    best, count = net, place + 1
-    chosen[:count] = ranked[:count]
-    return count
 
 
 @compiled(
@@ -205,38 +149,77 @@ def draft_rows(
     """
     requests = len(rates)
     wanted, ends = by_request(rows, request, requests)
-    every, bounds = by_request(np.arange(requests, len(parent)), request, requests)
+    inside = np.empty(len(parent) - requests, dtype=np.int64)
+    for place in range(len(inside)):
+        inside[place] = requests + place
+    every, bounds = by_request(inside, request, requests)
     price = np.empty(limits[2] + 1)
-    chosen = np.empty(len(rows), dtype=np.int64)
+    seen, run = drafted.copy(), np.empty(len(parent), dtype=np.int64)
     for own in range(requests):
         mine = wanted[ends[own] : ends[own + 1]]
         if not len(mine):
             continue
         rate, curve = rates[own], curve_of[own]
-        price_rows(survival[every[bounds[own] : bounds[own + 1]]], verify[curve], rate * prune_scale, limits[3], price)
+        inner = np.empty(bounds[own + 1] - bounds[own])
+        for place in range(len(inner)):
+            inner[place] = survival[every[bounds[own] + place]]
+        price_rows(inner, verify[curve], rate * prune_scale, limits[3], price)
         deepest = min(max_depth, np.int64(remaining[own]) - 1)
-        count = choose_growths(
-            survival,
-            holds,
-            mine,
-            parent,
-            depth,
-            drafted,
-            missing,
-            deepest,
-            np.int64(catch_up[own]),
-            price,
-            rate * growth_scale,
-            call_ms,
-            draft[curve],
-            counts,
-            grid_ms[curve],
-            limits[0],
-            limits[1],
-            chosen,
-        )
-        for row in chosen[:count]:
-            grow[row - start] |= DRAFT_BIT
+        scaled = rate * growth_scale
+        gain = np.empty(len(mine))
+        for place in range(len(mine)):
+            gain[place] = survival[mine[place]] * holds[mine[place]]
+        order = downward(gain)
+        ranked = np.empty(min(len(mine), limits[0]), dtype=np.int64)
+        for place in range(len(ranked)):
+            ranked[place] = mine[order[place]]
+        has_missing = False
+        for row in ranked:
+            has_missing = has_missing or missing[row] != 0
+        # The draft runs `run[:nodes]` for the first 1, 2, .. rows; the root among them brings `extra` further tokens.
+        nodes = np.empty(len(ranked), dtype=np.int64)
+        runs, extra = 0, 0
+        for place in range(len(ranked)):
+            row = ranked[place]
+            if has_missing:
+                while row >= 0 and not seen[row]:
+                    seen[row] = True
+                    run[runs] = row
+                    runs += 1
+                    row = np.int64(parent[row])
+                    if row < 0:
+                        extra = np.int64(catch_up[own])
+            else:
+                run[runs] = row
+                runs += 1
+            nodes[place] = runs
+        levels = 0
+        for row in run[:runs]:
+            levels = max(levels, deepest - depth[row])
+        levels = min(levels, limits[1])
+        if levels < 1:
+            continue
+        gains = np.zeros(levels)  # of the rows so far, by levels
+        best, count, done = 0.0, 0, 0
+        for place in range(len(ranked)):
+            for row in run[done : nodes[place]]:
+                step, ahead = 1.0, 0.0
+                for level in range(levels):
+                    step *= holds[row]
+                    if level + 1 <= deepest - depth[row]:
+                        ahead += step
+                    gains[level] += survival[row] * ahead
+            done = nodes[place]
+            later_ms = growth_ms(draft[curve], counts, grid_ms[curve], done) + call_ms
+            first_ms = growth_ms(draft[curve], counts, grid_ms[curve], done + extra) + call_ms
+            for level in range(levels):
+                children = done * (level + 1)
+                if children <= limits[2]:
+                    net = gains[level] - scaled * (first_ms + later_ms * level) - price[children]
+                    if net > best:
+                        best, count = net, place + 1
+        for place in range(count):
+            grow[ranked[place] - start] |= DRAFT_BIT
 
 
 @compiled(void(_F64, _I64, _I32, _F64, _I64, read(float64, 2), float64, written(bool_)))
@@ -254,16 +237,19 @@ def keep_rows(
     order, ends = by_request(rows, request, len(rates))
     for own in range(len(rates)):
         mine = order[ends[own] : ends[own + 1]]
-        ranked = mine[(-survival[mine]).argsort(kind="mergesort")]
+        value = np.empty(len(mine))
+        for place in range(len(mine)):
+            value[place] = survival[mine[place]]
+        ranked = downward(value)
         rate, curve = rates[own] * scale, verify[curve_of[own]]
         best, count, total = -(rate * curve[0]), 0, 0.0
         for kept in range(len(ranked)):
-            total += survival[ranked[kept]]
+            total += value[ranked[kept]]
             net = total - rate * curve[kept + 1]
             if net > best:
                 best, count = net, kept + 1
-        for row in ranked[:count]:
-            keep[row] = True
+        for place in range(count):
+            keep[mine[ranked[place]]] = True
 
 
 @compiled(

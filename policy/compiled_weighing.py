@@ -191,4 +191,8 @@ class CompiledWeighing(Weighing):
 
 
 def _stack(curves: Sequence[Float64Array]) -> Float64Array:
-    return curves[0][None] if len(curves) == 1 else np.stack(curves)
+    """[curves, the length of the shortest]: some were once extended for a large forest, all are long enough."""
+    if len(curves) == 1:
+        return curves[0][None]
+    length = min(len(curve) for curve in curves)
+    return np.stack([curve[:length] for curve in curves])

@@ -8,15 +8,21 @@ from treewise.policy.budget import padded_sizes
 from treewise.policy.hook import Deployment
 from treewise.policy.planner import PRICED_NODES, Curves, Prices
 
+KEPT_CURVES = 1024  # capacities
+
 
 class Pricing:
-    """Prices of one round for a request; curves are kept while the capacity of the cache does not matter."""
+    """Prices of one round for a request; curves are kept by the capacity of the cache, as far as that matters."""
 
     def __init__(self, deployment: Deployment) -> None:
         """A call of the policy costs the profile's `policy_ms`."""
         self._deployment = deployment
         self._padded = padded_sizes(deployment, 2 * PRICED_NODES)
-        self._kept: Curves | None = None
+        grids = (deployment.cost.verify, deployment.cost.draft)
+        # Outside the measured capacities nothing changes any more.
+        self._least = min(grid.capacities[0] for grid in grids)
+        self._most = max(grid.capacities[-1] for grid in grids)
+        self._kept: dict[int, Curves] = {}
 
     def at(self, capacity: int, rate: float) -> Prices:
         """Prices at `capacity` tokens of cache; `rate`, in tokens per millisecond, is at least plain decoding's."""
@@ -34,12 +40,14 @@ class Pricing:
 
     def _curves(self, capacity: int, nodes: int) -> Curves:
         """Curves for at least `nodes` nodes."""
-        cost = self._deployment.cost
-        if self._kept is not None and len(self._kept.verify) > nodes:
-            return self._kept
+        capacity = min(max(capacity, self._least), self._most)
+        kept = self._kept.get(capacity)
+        if kept is not None and len(kept.verify) > nodes:
+            return kept
         if len(self._padded) <= nodes:
             self._padded = padded_sizes(self._deployment, 2 * nodes)
-        curves = Curves.at(cost.verify_ms(self._padded, capacity), cost.draft, capacity)
-        if len(cost.verify.capacities) == len(cost.draft.capacities) == 1:
-            self._kept = curves
+        if len(self._kept) >= KEPT_CURVES:
+            self._kept.clear()
+        cost = self._deployment.cost
+        self._kept[capacity] = curves = Curves.at(cost.verify_ms(self._padded, capacity), cost.draft, capacity)
         return curves

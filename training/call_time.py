@@ -30,7 +30,8 @@ def measure_call_ms(
     """
     policy = _TimedCalls(bundle)
     for trace, requests in choose_requests(traces, replace(settings, requests=TIMED_REQUESTS)):
-        replay(policy, requests, trace.deployment(cost))
+        # One request a call, as live: side by side they would share it.
+        replay(policy, requests, trace.deployment(cost), batch_requests=1)
     if not policy.seconds:
         return cost.policy_ms
     stretches = np.array_split(np.asarray(policy.seconds), min(STRETCHES, len(policy.seconds)))
