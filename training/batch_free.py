@@ -123,19 +123,17 @@ class BatchFreeGrowth(FreeGrowth):
         parent, nodes, asked, path_prior = parent[kept], nodes[kept], asked[kept], path_prior[kept]
         request, depth = line["request"][parent], line["depth"][parent] + 1
         goes_on = np.where(path_prior >= self.envelope.min_grow_prior, asked, asked & _BOUNDED)
-        proposed = self._held.by_lookup[nodes] * np.uint8(LOOKUP) | self._held.by_recycled[nodes] * np.uint8(RECYCLED)
         return {
             "parent": line["row"][parent],
             "top": line["top"][parent],
             "place": self._node_place[nodes],
+            "node": nodes,
             "request": request,
             "depth": depth,
-            "token": self._token[nodes],
             "prior": prior[kept],
             "path_prior": path_prior,
-            "sources": proposed & asked,
+            "spoke": asked,
             ASKED: np.where(depth < limits[request], goes_on, np.uint8(0)),
-            **self._spoken(nodes, asked),
         }
 
     def _spoken(self, nodes: Int32Array, asked: UInt8Array) -> _Chain:
@@ -188,7 +186,9 @@ class BatchFreeGrowth(FreeGrowth):
         columns["parent"] = row_of[columns["parent"]]
         tops, places = rows[columns.pop("top")], columns.pop("place")
         del columns["row"]
-        forest.write(new, **columns)
+        nodes, asked = columns.pop("node"), columns.pop("spoke")
+        proposed = self._held.by_lookup[nodes] * np.uint8(LOOKUP) | self._held.by_recycled[nodes] * np.uint8(RECYCLED)
+        forest.write(new, **columns, **self._spoken(nodes, asked), token=self._token[nodes], sources=proposed & asked)
         self._places.note(new, places)
         if draft is not None:
             forest.column("in_draft_vocab")[new] = draft.in_vocab(forest.column("token")[new].copy())

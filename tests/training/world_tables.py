@@ -15,7 +15,7 @@ from treewise.policy.record import NODE_SIGNALS, ROOT_SIGNALS
 from treewise.policy.round import RoundTree
 
 if TYPE_CHECKING:
-    from tests.training.worlds import Text, World
+    from tests.training.world_law import Text, World
 
 NODE_NAMES = ("parent", "depth", "token", "level", "sources", *NODE_SIGNALS, "admitted", "drafted")
 
