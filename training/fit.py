@@ -124,12 +124,12 @@ def train_on(
     check_distinct(traces)
     check_writable(Path(out))  # before anything is computed
     requests = sum(len(trace.requests) for trace in traces)
-    rows = build_dataset_batched(traces, settings.envelope, settings.rows, _counter(progress, "rows", requests))
+    rows = build_dataset_batched(traces, settings.envelope, settings.rows, counter(progress, "rows", requests))
     dealt = deal_folds(rows.prompts, rows.tasks, settings.match.folds, settings.seed)
     fold = np.asarray([dealt[prompt] for prompt in rows.prompts], dtype=np.int64)
 
     models = settings.match_models
-    fits = _counter(progress, "models", (len(models) + 1) * (int(fold.max()) + 2))
+    fits = counter(progress, "models", (len(models) + 1) * (int(fold.max()) + 2))
     labelled, judged = rows.match, rows.trees
     fit_rows = FitRows(
         labelled.x, labelled.label, labelled.weight, fold[labelled.prompt], FEATURES, judged.x, fold[judged.prompt]
@@ -152,9 +152,7 @@ def train_on(
         for name, one in exported.items()
     }
     planner = settings.planner
-    replays = _counter(
-        progress, "replays", count_replays(traces, planner) + count_choices(len(models), traces, planner)
-    )
+    replays = counter(progress, "replays", count_replays(traces, planner) + count_choices(len(models), traces, planner))
     figures = {name: match_figures(rows, one) for name, one in fitted.items()}
     choices: tuple[Choice, ...] = ()
     if len(models) > 1:
@@ -266,7 +264,7 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _counter(progress: Progress, stage: str, total: int) -> Callable[..., None]:
+def counter(progress: Progress, stage: str, total: int) -> Callable[..., None]:
     """A step function that counts itself."""
     done = 0
 

@@ -47,7 +47,6 @@ def write_copies(folder: Path, candidates: int) -> int:
 def test_file_to_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     candidates = write_copies(tmp_path / "trace", CANDIDATES)
     words = ["train", str(tmp_path / "trace"), "--cost", "example-a100-70b", "-o", str(tmp_path / "bundle"), "--json"]
-    words += ["--threads", str(os.cpu_count() or 1)]
     started, before = time.perf_counter(), os.times()
     done = subprocess.run([sys.executable, "-m", "treewise", *words], capture_output=True, text=True, check=False)
     seconds, after = time.perf_counter() - started, os.times()

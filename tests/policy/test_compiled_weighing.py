@@ -75,7 +75,13 @@ def decided(way_of: type[Weighing], seed: int, requests: int) -> dict[str, NDArr
     admission = way.admission(scores, survival, level)
     answer = way.growths(scores, survival, level, *admission)
     kept = way.keep(scores, survival, ForestView(forest, context))
-    named = {"openings": openings, "stale": stale, "drafted": drafted, "survival": survival, "kept": kept}
+    named: dict[str, NDArray[Any]] = {
+        "openings": openings,
+        "stale": stale,
+        "drafted": drafted,
+        "survival": survival,
+        "kept": kept,
+    }
     parts = {f"admission {place}": np.asarray(part) for place, part in enumerate(admission)}
     return {**named, **parts, "grow": answer.grow, "admit": answer.admit}
 

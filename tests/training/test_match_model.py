@@ -194,3 +194,9 @@ def test_the_first_tree_rises_with_its_feature_alone(law: Law, edges: int) -> No
 def test_rows_that_teach_nothing_are_refused(law: Law, change: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         replace(law.rows, **change)
+
+
+def test_threads_change_nothing(law: Law, fitted: FittedModel) -> None:
+    assert ForestModel(replace(SETTINGS, threads=2)).fit(law.rows).text == fitted.text.replace(
+        "[num_threads: 1]", "[num_threads: 2]"
+    )

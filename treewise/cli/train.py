@@ -14,6 +14,7 @@ from treewise.cli._show import console, facts, figures_table, percent, print_jso
 from treewise.stages import Advance
 
 if TYPE_CHECKING:
+    from treewise.training.fit import TrainSettings
     from treewise.training.report import Comparison, Figures, TrainReport
 
 TREES = 50  # that of `treewise.training.match_model`, written again because importing it brings LightGBM
@@ -28,8 +29,12 @@ def train(
     traces: Annotated[
         list[Path], typer.Argument(metavar="TRACES...", help="Folders of traces of one pair.", show_default=False)
     ],
-    cost: Annotated[str, typer.Option("--cost", help="Cost profile: a file or a built-in name.", show_default=False)],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the bundle.", show_default=False)],
+    cost: Annotated[
+        str, typer.Option("--cost", help="Cost profile: a file or a built-in name.", show_default="needed for a bundle")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder of the bundle.", show_default="needed for a bundle")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, views and trees.")] = 0,
     trees: Annotated[int, typer.Option("--trees", min=1, max=1000, help="Trees of the match model, at most.")] = TREES,
     match_model: Annotated[
@@ -37,6 +42,12 @@ def train(
     ] = "forest",
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of the fits.")] = 1,
     stride: Annotated[int, typer.Option("--stride", min=1, help="Learn from every STRIDE-th root position.")] = 1,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Instead of a bundle: held-out figures by number of training prompts.")
+    ] = False,
+    ablation: Annotated[
+        bool, typer.Option("--ablate", help="Instead of a bundle: what each group of signals brings.")
+    ] = False,
     tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Try the planner's scales by replay.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +55,7 @@ def train(
     from dataclasses import replace
 
     from treewise.data.cost import CostProfile
-    from treewise.data.errors import MissingExtraError
+    from treewise.data.errors import MissingExtraError, ParameterError
 
     try:
         from treewise.training import fit
@@ -60,6 +71,11 @@ def train(
         rows=replace(settings.rows, stride=stride),
         planner=replace(settings.planner, tune=tune),
     )
+    if curve or ablation:
+        _study(traces, settings, curve, ablation, as_json)
+        return
+    if not cost or out is None:
+        raise ParameterError(f"{'--out' if cost else '--cost'} must be given, but for --curve and --ablate")
     words = [*(str(folder) for folder in traces), f"--cost {cost}", f"-o {out}", f"--seed {seed}", f"--trees {trees}"]
     words += [f"--match-model {match_model}", f"--stride {stride}", "--tune" if tune else "--no-tune"]
     command = " ".join(["treewise train", *words])
@@ -79,6 +95,20 @@ def train(
             f"the match model's log loss on held-out prompts, {found:.3f}, is no better than the prior's, {prior:.3f}: "
             f"{report.prompts} prompts are too few"
         )
+
+
+def _study(traces: list[Path], settings: "TrainSettings", with_curve: bool, with_ablation: bool, as_json: bool) -> None:
+    """Print what training could learn from, instead of training."""
+    from treewise.cli._train_studies import study_tables
+    from treewise.training.study import study
+
+    with _Stages() as stages:
+        found = study(traces, settings, with_curve, with_ablation, stages.advance)
+    if as_json:
+        print_json(found.to_json())
+        return
+    for table in study_tables(found):
+        console().print(table)
 
 
 class _Stages:
