@@ -23,6 +23,7 @@ import torch
 from tests.engine.driving import INVENTIVE, OPEN, PROMPT, checked_rounds, engine_of
 from tests.engine.tiny import NARROW, VOCAB, RandomPolicy, example_cost, pair_of, plain_text, tiny_pair
 from tests.house.layout import ROOT
+from treewise.data.envelope import Envelope
 from treewise.data.errors import AcceptanceWarning, ModelOutputError, ParameterError
 from treewise.data.trace_reader import TraceReader
 from treewise.engine.acceptance import FLOOR_ROUNDS
@@ -250,7 +251,7 @@ def test_ids_out_of_the_vocabulary_are_never_guessed(sampling: Sampling) -> None
 
 
 def test_a_thousand_rounds_do_not_grow_memory() -> None:
-    engine = engine_of(tiny_pair("pruned"), "chain:1", envelope=OPEN)
+    engine = engine_of(tiny_pair("pruned"), "chain:1", envelope=Envelope(max_depth=2))
     rounds = 0
 
     def run(until: int) -> tuple[int, int]:
