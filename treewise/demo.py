@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 EXAMPLE_PROFILE = "example-a100-70b"
 TRAIN_POSITIONS = 4000  # root positions that the demo trains on, at most
-ENTROPY, FRONTIER = "entropy", "frontier"
-# Small grids of the fixed opponents; `treewise tune` has larger ones.
+ENTROPY = "entropy"
+# Small grids of the fixed opponents, each with and without the draft; `treewise tune` has larger ones.
+_CHOICES = ("all", "free", "lookup")
 GRIDS: dict[str, tuple[str, ...]] = {
-    "chain": tuple(f"chain:{length},sources={sources}" for length in (2, 3, 5, 8) for sources in ("both", "lookup")),
+    "chain": tuple(f"chain:{length},sources={sources}" for length in (1, 2, 3, 5, 8) for sources in _CHOICES),
     "topn": (
         *(f"topn:{nodes}x{depth}" for nodes in (4, 8, 16, 32) for depth in (1, 2, 4)),
-        *(f"topn:{nodes}x1,sources=lookup" for nodes in (4, 8, 16)),
+        *(f"topn:{nodes}x1,sources={sources}" for nodes in (2, 4, 8, 16, 32) for sources in _CHOICES[1:]),
     ),
+    "frontier": tuple(f"frontier:sources={sources}" for sources in _CHOICES),
 }
 
 
@@ -156,7 +158,7 @@ def _train(split: SplitTrace, cost: CostProfile, out: Path, stage: Stage) -> dic
 
 
 def _tune(split: SplitTrace, costs: Sequence[CostProfile], prompts: int, stage: Stage) -> list[dict[str, str]]:
-    """The best chain and the best top-N under each cost profile, on training prompts."""
+    """The best of each family under each cost profile, on training prompts."""
     from treewise.training.contest import Contender, contest
 
     trace = spread(split.train, prompts)
@@ -176,7 +178,7 @@ def _labels(winners: dict[str, str], learned: str) -> tuple[Label, ...]:
         Label("learned", learned),
         Label("entropy rule", ENTROPY),
         Label("tuned top-N", winners["topn"]),
-        Label("frontier rule", FRONTIER),
+        Label("tuned frontier", winners["frontier"]),
         Label("tuned chain", winners["chain"]),
         Label("plain", PLAIN),
     )

@@ -25,7 +25,7 @@ SCHEMAS = {
     name: json.loads((ROOT / "treewise" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
     for name in ("demo", "ab", "train")
 }
-NAMES = ["learned", "entropy rule", "tuned top-N", "frontier rule", "tuned chain", "plain"]
+NAMES = ["learned", "entropy rule", "tuned top-N", "tuned frontier", "tuned chain", "plain"]
 
 
 def arguments(tiny: Path, traces: Path, out: Path, *more: str) -> list[str]:
