@@ -1,10 +1,9 @@
-"""The A/B, its oracle row and its refusals."""
+"""The A/B and its refusals."""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,42 +11,35 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.training.judged import ENVELOPE, EXAMPLE, SPECS, judged_report, judged_trace, judged_world
 from tests.training.worlds import COST, GrowAll, World, as_trace, dense, dense_trace, manifest, simulate
-from treewise.data.cost import BUILTIN, CostGrid, CostProfile
-from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError, ParameterError, PolicySpecError, TraceError
 from treewise.data.trace_reader import TraceReader
 from treewise.data.trace_schema import concatenate
 from treewise.data.trace_writer import TraceWriter
-from treewise.policy.hook import FREE, Reach
+from treewise.policy.hook import Reach
 from treewise.policy.registry import parse_policy
 from treewise.training.ab import ORACLE, ab, contenders_of, trained_on_judged
 from treewise.training.ab_report import AbReport
 from treewise.training.contest import WatchedDeployment
 from treewise.training.logged_trace import LoggedTrace
-from treewise.training.oracle import DepthOracle, oracle_run
-from treewise.training.replay import Replayer, replay
+from treewise.training.replay import replay
 from treewise.training.replay_result import call_ms_of, modelled_ms, plain_ms
-from treewise.training.tune import GRIDS, tune
-
-ENVELOPE = Envelope(max_depth=5, draft_width=4)
-EXAMPLE = BUILTIN["example-a100-70b"]
-SPECS = ("topn:8x2", "plain", "chain:3,sources=lookup", "frontier")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def world() -> World:
-    return World(seed=7, num_texts=4, answer_tokens=26)
+    return judged_world()
 
 
-@pytest.fixture(scope="module")
-def trace(world: World) -> LoggedTrace:
-    return dense_trace(world, ENVELOPE)
+@pytest.fixture
+def trace() -> LoggedTrace:
+    return judged_trace()
 
 
-@pytest.fixture(scope="module")
-def report(trace: LoggedTrace) -> AbReport:
-    return ab([trace], [COST, EXAMPLE], SPECS, with_depth_oracles=True)
+@pytest.fixture
+def report() -> AbReport:
+    return judged_report()
 
 
 @pytest.mark.parametrize("cost", [COST, EXAMPLE], ids=lambda cost: cost.name)
@@ -94,57 +86,6 @@ def test_every_modelled_figure_names_both_origins(report: AbReport) -> None:
     assert len(rows) == len(report.rows) + len(report.depth_oracles)
     assert {row["acceptance"] for row in rows} == set(report.acceptance)
     assert {row["milliseconds"] for row in rows} == set(words)
-
-
-def test_nothing_beats_the_oracle(report: AbReport) -> None:
-    for origin in report.profiles:
-        *policies, oracle = report.select(origin.name)
-        assert (oracle.policy, oracle.is_upper_bound) == (ORACLE, True)
-        assert all(row.speedup.value < oracle.speedup.value and not row.is_upper_bound for row in policies)
-
-
-def test_the_oracle_is_the_best_of_all_ways(trace: LoggedTrace) -> None:
-    """Against every sequence of path lengths over the last positions of a text, priced one by one."""
-    request = trace.requests[0]
-    setting = trace.deployment(COST)
-    start = request.end_position - 6
-    nodes = request.shard.nodes
-
-    def price(position: int, length: int) -> float:
-        rows = request.node_rows(request.row_at(position))
-        path = np.flatnonzero(nodes.survives[rows])[:length]
-        if len(path) < length:
-            return np.inf
-        ms, drafted = COST.round_ms + float(COST.verify_ms(1 + length, position)), 0
-        for depth, place in enumerate(path.tolist(), 1):
-            if not nodes.sources[rows][place] & FREE:
-                ms += float(COST.draft_ms(depth - drafted, position))
-                drafted = depth
-        return ms
-
-    best = np.inf
-    for lengths in itertools.product(range(4), repeat=5):
-        position, ms = start, 0.0
-        for length in lengths:
-            if position >= request.end_position - 1:
-                break
-            ms += price(position, length)
-            position += length + 1
-        if position >= request.end_position - 1:
-            best = min(best, ms)
-    late = _from(trace, start)
-    assert oracle_run(late.requests[0], setting).ms <= best + 1e-9
-    deepest = max(int(nodes.survives[request.node_rows(request.row_at(p))].sum()) for p in range(start, start + 5))
-    if deepest < 4:
-        assert oracle_run(late.requests[0], setting).ms == pytest.approx(best)
-
-
-def _from(trace: LoggedTrace, start: int) -> LoggedTrace:
-    """The first request, its rounds before `start` taken for prompt."""
-    request = trace.requests[0]
-    shard = request.shard.take(np.asarray([row for position, row in request.rows.items() if position >= start]))
-    prompts = np.full_like(shard.rounds.prompt_tokens, start + 1)
-    return as_trace(replace(shard, rounds=replace(shard.rounds, prompt_tokens=prompts)), trace.manifest)
 
 
 def test_a_cost_that_nobody_read_is_noticed(trace: LoggedTrace) -> None:
@@ -221,22 +162,6 @@ def test_several_traces_are_pooled(world: World, trace: LoggedTrace, report: AbR
     ]
 
 
-def test_tuning_finds_the_fastest_of_a_family(trace: LoggedTrace) -> None:
-    short = replace(trace, requests=trace.requests[:2])
-    steps: list[int] = []
-    found = tune([short], [COST, EXAMPLE], ["chain"], steps.append)
-    deep = ("chain:6", "chain:8", "chain:10")
-    assert found.skipped == tuple(spec for spec in GRIDS["chain"] if spec.startswith(deep))
-    assert sum(steps) == 2 * 2 * (len(GRIDS["chain"]) - len(found.skipped))
-    for cost in (COST, EXAMPLE):
-        (winner,) = found.winners(cost.name)
-        again = ab([short], [cost], [winner.spec]).rows[0]
-        assert again.speedup.value == pytest.approx(winner.speedup)
-        assert winner.speedup == max(row.speedup for row in found.settings if row.profile == cost.name)
-    with pytest.raises(ParameterError, match="family must be among chain, static"):
-        tune([short], [COST], ["oracle"])
-
-
 def test_a_trace_named_twice_is_refused(trace: LoggedTrace) -> None:
     with pytest.raises(TraceError, match="traces must hold a prompt once"):
         ab([trace, trace], [COST], ["plain"])
@@ -286,70 +211,6 @@ def test_a_plan_needs_more_prompts_for_less_difference(report: AbReport) -> None
         else:
             assert big.prompts_needed is not None and small.prompts_needed is not None
             assert small.prompts_needed >= big.prompts_needed
-
-
-def test_a_depth_oracle_keeps_the_rounds_and_drops_what_lay_too_deep(report: AbReport) -> None:
-    for row in report.rows:
-        oracle = report.depth_oracle_of(row)
-        if row.policy == ORACLE:
-            assert oracle is None
-            continue
-        assert oracle is not None
-        assert (oracle.rounds, oracle.tokens, oracle.is_upper_bound) == (row.rounds, row.tokens, True)
-        assert oracle.nodes_per_round <= row.nodes_per_round and oracle.growths_per_round <= row.growths_per_round
-        assert oracle.speedup.value >= row.speedup.value - 1e-12
-        if row.policy.startswith("chain"):
-            assert oracle.nodes_per_round == pytest.approx(row.tokens_per_round - 1.0, abs=0.1)  # one a token, no more
-        assert oracle.speedup.value <= report.select(row.profile, row.task)[-1].speedup.value + 1e-12
-
-
-def test_a_chain_at_the_right_depth_verifies_what_it_accepts(trace: LoggedTrace) -> None:
-    oracle = DepthOracle()
-    replayer = Replayer(parse_policy("chain:3,sources=draft"), trace.deployment(COST), oracle.watch)
-    for request in trace.requests:
-        replayer.run(request)
-    result = replayer.result()
-    cut = oracle.cut(result)
-    assert cut.verified_nodes.tolist() == result.accepted_length.tolist()
-    assert cut.growths.tolist() == result.accepted_length.tolist()
-    calls = result.policy_calls - result.growths + result.accepted_length
-    assert cut.policy_calls.tolist() == np.maximum(calls, 2).tolist()  # the opening level and the selection stay
-    assert len(cut.growth_tokens) == cut.growth_offsets[-1] == result.accepted_length.sum()
-    first = [result.growth_tokens[start] for start in result.growth_offsets[:-1][result.accepted_length > 0]]
-    assert [cut.growth_tokens[start] for start in cut.growth_offsets[:-1][cut.growths > 0]] == first
-
-
-def _scaled(cost: CostProfile, draft: float = 1.0, verify: float = 1.0) -> CostProfile:
-    """`cost` with its draft growths, or its verify passes beyond one row, so many times as dear."""
-    rows = tuple(tuple(row[0] + verify * (ms - row[0]) for ms in row) for row in cost.verify.ms)
-    tokens = tuple(tuple(draft * ms for ms in row) for row in cost.draft.ms)
-    return replace(
-        cost,
-        name=f"{cost.name} x {draft:.3f} x {verify:.3f}",
-        verify=CostGrid(cost.verify.counts, cost.verify.capacities, rows),
-        draft=CostGrid(cost.draft.counts, cost.draft.capacities, tokens),
-    )
-
-
-def test_the_order_flips_at_the_break_even_factors(trace: LoggedTrace, report: AbReport) -> None:
-    checked = 0
-    ratios = {(row.profile, row.policy): row.ratio.value for row in report.rows if row.task == "" and row.ratio}
-    for found in report.break_even:
-        assert found.held == (("frontier",) if found.policy == "frontier" else ())
-        assert found.ratio == pytest.approx(ratios[found.profile, found.policy])
-        if found.held or found.profile != EXAMPLE.name:
-            continue
-        for name in ("draft", "verify"):
-            factor = getattr(found, f"{name}_factor")
-            if factor is None:
-                continue
-            costs = [_scaled(EXAMPLE, **{name: factor * part}) for part in (0.98, 1.0, 1.02)]
-            again = ab([trace], costs, [found.first, found.policy])
-            below, at, above = (row.ratio.value for row in again.rows if row.task == "" and row.ratio and row.judgement)
-            assert at == pytest.approx(1.0, abs=1e-6)
-            assert (below - 1.0) * (above - 1.0) < 0.0
-            checked += 1
-    assert checked >= 2
 
 
 def test_prompts_that_were_tuned_on_and_few_prompts_are_warned_of(trace: LoggedTrace) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.training.test_batch_replay import ENVELOPE, check_same, trace
+from tests.training.batch_traces import ENVELOPE, check_same, trace
 from tests.training.worlds import ALL, COST, GrowAll
 from treewise.policy.draft_ranking import BOTH, COUPLED, PLAIN
 from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, Expansion, Level, RoundOutcome

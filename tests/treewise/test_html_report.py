@@ -17,10 +17,8 @@ from tests.treewise.pages import NASTY, RIVALS, SMALL, make_compared, make_page,
 from tests.treewise.tiny import leave
 from treewise.data.errors import MissingExtraError, ParameterError
 from treewise.html_charts import frontier, speedups
-from treewise.html_panels import cut
-from treewise.html_report import Compared, PageSettings, page, short_names, write_page
-from treewise.html_svg import inline
-from treewise.html_tree import dumps, explorer_data
+from treewise.html_report import Compared, PageSettings, page, write_page
+from treewise.html_tree import explorer_data
 from treewise.html_verdict import headline
 from treewise.token_text import token_text
 from treewise.training.explain import Explanation, explain
@@ -215,25 +213,10 @@ def explained(compared: Compared) -> Explanation:
     return explain(compared.traces[0], compared.costs[0], compared.contenders[-1:], rounds=2)
 
 
-def test_json_that_stands_in_a_script() -> None:
-    value = {"a": ["</script>", "<!--", "\u2028\u2029&"]}
-    assert json.loads(dumps(value)) == value
-    assert not set(dumps(value)) & set("<>&\u2028\u2029")
-
-
 def test_without_matplotlib_the_extra_is_named(compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"treewise\[report\]"):
         page([compared], SMALL)
-
-
-def test_a_bundles_folder_is_not_its_name() -> None:
-    assert short_names(["learned:a/b/policy", "chain:3"]) == {
-        "learned:a/b/policy": "learned:policy",
-        "chain:3": "chain:3",
-    }
-    same = ["learned:a/policy", "learned:b/policy"]
-    assert short_names(same) == {spec: spec for spec in same}
 
 
 def test_the_verdict_follows_from_the_judgements(compared: Compared) -> None:
@@ -254,43 +237,6 @@ def test_the_verdict_follows_from_the_judgements(compared: Compared) -> None:
 def test_settings_are_checked(name: str) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be >= 1, got 0"):
         PageSettings(**{name: 0})
-
-
-def test_an_svg_is_made_inline() -> None:
-    svg = (
-        '<?xml version="1.0"?>\n<svg xmlns="http://x" viewBox="0 0 10 5" width="9pt">\n <metadata>m</metadata>'
-        '<g id="a" clip-path="url(#a)"><use xlink:href="#a" x="1.23456" style="fill: #010203"/>'
-        "<text style=\"font: 700 11px 'DejaVu Sans', sans-serif; fill: #020310\">$1$</text></g></svg>"
-    )
-    assert inline(svg, "n", 'a "label"') == (
-        '<svg role="img" aria-label="a &quot;label&quot;" viewBox="0 0 10 5" style="max-width: 10px">\n'
-        '<g id="n-a" clip-path="url(#n-a)"><use href="#n-a" x="1.23" style="fill: var(--ink)"/>'
-        '<text style="font-size: 11px; fill: var(--s0)">$1$</text></g></svg>'
-    )
-
-
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_colours_can_be_told_from_the_paper(theme: int) -> None:
-    style = (ASSETS / "page.css").read_text(encoding="utf-8")
-    pairs = re.findall(r"--(\w+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", style)
-    colours = {name: luminance(both[theme]) for name, *both in pairs}
-    for surface in ("paper", "card"):
-        for name in ("ink", "muted", "good", "warn", "bad", "focus"):
-            assert contrast(colours[name], colours[surface]) >= 4.5, (name, surface)
-        for name in (f"s{number}" for number in range(8)):
-            assert contrast(colours[name], colours[surface]) >= 3.0, (name, surface)
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance, as the Web Content Accessibility Guidelines define it."""
-    parts = [int(colour[place : place + 2], 16) / 255.0 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: float, other: float) -> float:
-    """Contrast ratio of two luminances."""
-    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
 def test_the_command_writes_the_page(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,9 +289,3 @@ def test_long_names_are_cut_in_charts_and_whole_in_tables(compared: Compared) ->
             assert len(set(written)) == len(rows)
             assert {len(text) for text in written} == {room}
         assert {row[1 if chart.table.headings[0] == "task" else 0] for row in chart.table.rows} == {n for n, _ in rows}
-
-
-def test_a_name_loses_its_middle() -> None:
-    assert cut("learned", 7) == "learned"
-    assert cut("abcdefghij", 5) == "ab…ij"
-    assert cut("abcdefghij", 6) == "ab…hij"
