@@ -15,6 +15,8 @@ from treewise.data.errors import CoverageError
 from treewise.data.trace_schema import TraceShard, concatenate
 from treewise.policy.draft_ranking import PLAIN
 from treewise.policy.hook import (
+    Expansion,
+    Level,
     TreePolicy,
 )
 from treewise.policy.learned import LearnedPolicy
