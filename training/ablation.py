@@ -96,18 +96,19 @@ def ablate(
 ) -> Ablation:
     """Fit every variant with prompts held out in turn; `step` is called after each.
 
-    `extra` are signals beside the match rows, which are tried on top of all features. Raises `ParameterError` on fewer
-    than three prompts.
+    On top of all features are tried the prompt's kind of task, as its prompt set says, and `extra`, signals beside the
+    match rows. Raises `ParameterError` on fewer than three prompts.
     """
     dealt = deal_folds(rows.prompts, rows.tasks, match.folds, seed)
     fold = np.asarray([dealt[prompt] for prompt in rows.prompts], dtype=np.int64)
     table = rows.match
     of_match = fold[table.prompt]
     columns = {name: table.x[:, place] for place, name in enumerate(FEATURES)}
-    columns |= _extra_columns(rows, extra, of_match)
+    columns |= _extra_columns(rows, extra, of_match) | _task_columns(rows)
     bench = _Bench("match", columns, table.label, table.weight, table.prompt, of_match, table.kind, seed)
     prior = row_losses(table.label, table.prior)
-    trials = bench.run(FEATURE_GROUPS, _added(extra), match, PRIOR, prior, step)
+    added = {"task": tuple(_task_columns(rows))} | _added(extra)
+    trials = bench.run(FEATURE_GROUPS, added, match, PRIOR, prior, step)
     enough = len(rows.growth.label) >= 200 and len(np.unique(rows.growth.label)) == 2
     if enough:
         table_of = rows.growth
@@ -122,7 +123,7 @@ def ablate(
 
 def count_trials(has_extra: bool, has_growth: bool) -> int:
     """Variants that an ablation fits."""
-    match = 1 + 2 * len(FEATURE_GROUPS) + 2 * has_extra
+    match = 2 + 2 * len(FEATURE_GROUPS) + 2 * has_extra
     return match + (1 + 2 * len(GROWTH_GROUPS)) * has_growth
 
 
@@ -193,6 +194,12 @@ def _added(extra: ExtraSignals | None) -> dict[str, tuple[str, ...]]:
     if extra is None:
         return {}
     return {"token identity": ("token", "parent_token"), "target state": ("target_entropy", "target_margin")}
+
+
+def _task_columns(rows: Dataset) -> dict[str, Float32Array]:
+    """1 where the prompt is of the task, one column each: all that a recogniser of tasks could say of it."""
+    task = np.asarray(rows.tasks, dtype=np.str_)[rows.match.prompt]
+    return {f"task_{place}": (task == name).astype(np.float32) for place, name in enumerate(sorted(set(rows.tasks)))}
 
 
 def _extra_columns(rows: Dataset, extra: ExtraSignals | None, fold: Int64Array) -> dict[str, Float32Array]:

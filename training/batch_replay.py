@@ -214,20 +214,20 @@ class BatchReplay:
     ) -> None:
         request, count = tree.forest.column("request"), len(flight)
         verified = np.bincount(request[tree.kept], minlength=count) - 1
+        decided = np.bincount(request[tree.kept & (outcome.match >= 0)], minlength=count)
         levels = np.zeros(count, dtype=np.int64)
         levels[request] = tree.forest.column("level")  # ascending, so that the last stays
         grown: list[list[int]] = np.asarray(growths, dtype=np.int64).reshape(-1, count).T.tolist()
-        numbers = (outcome.accepted_length, outcome.committed_tokens, verified, levels)
+        numbers = (outcome.accepted_length, outcome.committed_tokens, verified, decided, levels)
         lengths = zip(*(column.tolist() for column in numbers), strict=True)
-        for driven, (accepted, committed, nodes, level), own, code in zip(
+        for driven, (accepted, committed, nodes, known, level), own, code in zip(
             flight, lengths, grown, digests(tree, count), strict=True
         ):
             assert driven.rows is not None
             rows = driven.rows
             tokens = [ran for ran in own if ran]
-            rows.rounds.append(
-                (len(rows.rounds), driven.progress.position, accepted, committed, nodes, len(tokens), 2 + level, 0)
-            )
+            reached = (driven.progress.position, accepted, committed, nodes, known)
+            rows.rounds.append((len(rows.rounds), *reached, len(tokens), 2 + level, 0))
             rows.digests.append(code)
             rows.growth_tokens.extend(tokens)
 

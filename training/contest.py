@@ -99,7 +99,7 @@ def contest(
         policy = contender.make()
         for place, deployment in enumerate(deployments):
             for name, result in runs[place, contender.name].results(contender.name).items():
-                columns = _columns(result, deployment, policy)
+                columns = tally_columns(result, deployment, policy)
                 found[place, name] = table.tally(place, columns, contender.name in readers)
     return found
 
@@ -175,7 +175,8 @@ def _drive(trace: LoggedTrace, runs: dict[tuple[int, str], _Run], advance: Calla
             advance(len(runs))
 
 
-def _columns(result: ReplayResult, deployment: Deployment, policy: TreePolicy) -> dict[str, Float64Array]:
+def tally_columns(result: ReplayResult, deployment: Deployment, policy: TreePolicy) -> dict[str, Float64Array]:
+    """The columns of a tally, each [requests]; `policy` says what its calls cost."""
     cost, position = deployment.cost, result.position
     rows = np.asarray([deployment.padded_rows(1 + nodes) for nodes in result.verified_nodes.tolist()], dtype=np.int32)
     narrow = np.full(len(result), deployment.padded_rows(1), dtype=np.int32)

@@ -106,13 +106,16 @@ class DepthOracle:
 
     def __init__(self) -> None:
         self._nodes: list[int] = []  # [rounds] verified nodes of the cut tree
+        self._decided: list[int] = []  # [rounds] those of them below the path
         self._needed: list[bool] = []  # [growths in all] whether the cut tree makes the growth
 
     def watch(self, request: LoggedRequest, position: int, tree: RoundTree, walk: Walk) -> None:
         """Take one round, in the order of replay; a `Watcher`."""
         column = tree.forest.column
         depth, accepted = column("depth"), int(walk.accepted_length[0])
-        self._nodes.append(int((tree.kept & (depth > 0) & (depth <= accepted)).sum()))
+        cut = tree.kept & (depth > 0) & (depth <= accepted)
+        self._nodes.append(int(cut.sum()))
+        self._decided.append(int((cut & (walk.match >= 0)).sum()))
         drafted = (column("grown") & DRAFT) > 0
         level = column("level")[drafted]
         # One growth a level, in order; what it brings lies one below the shallowest row that it ran on, or deeper.
@@ -127,6 +130,7 @@ class DepthOracle:
         return replace(
             result,
             verified_nodes=np.asarray(self._nodes, dtype=np.int32),
+            decided_nodes=np.asarray(self._decided, dtype=np.int32),
             growths=growths,
             growth_offsets=np.concatenate([[0], np.cumsum(growths, dtype=np.int64)]),
             growth_tokens=result.growth_tokens[needed],

@@ -165,7 +165,8 @@ class Replayer:
         accepted, committed = int(result.accepted_length[0]), len(result.tokens[0])
         if not suspended and not request.is_suspended(position + committed):
             self.policy.observe(build_outcome(tree, context, result))
-        self._record(rows, tree, (position, accepted, committed), suspended, recorded)
+        decided = int((tree.kept & (result.match >= 0)).sum())
+        self._record(rows, tree, (position, accepted, committed), decided, suspended, recorded)
         if self._watch is not None:
             self._watch(request, position, tree, result)
         drafted_path = int(result.drafted_path[0])
@@ -185,13 +186,20 @@ class Replayer:
         return walk(tree, 1, lambda _, row: request.token_after(logged, position, int(depth[row]), int(token[row])))
 
     def _record(
-        self, rows: RequestRows, tree: RoundTree, reached: tuple[int, int, int], suspended: bool, recorded: bool
+        self,
+        rows: RequestRows,
+        tree: RoundTree,
+        reached: tuple[int, int, int],
+        decided: int,
+        suspended: bool,
+        recorded: bool,
     ) -> None:
-        """Add a round; `reached`: position, accepted length, committed tokens."""
+        """Add a round; `reached`: position, accepted length, committed tokens; `decided`: nodes."""
         stood_in = suspended or recorded  # the policy itself was not asked
         calls = 0 if stood_in else self.policy.round_calls
         failed = int(recorded or (not suspended and self.policy.round_fallback))
-        rows.rounds.append((len(rows.rounds), *reached, tree.num_nodes, len(tree.growth_tokens), calls, failed))
+        counts = (tree.num_nodes, decided, len(tree.growth_tokens), calls, failed)
+        rows.rounds.append((len(rows.rounds), *reached, *counts))
         rows.digests.append(digest(tree))
         rows.growth_tokens.extend(tree.growth_tokens)
         self._seconds += 0.0 if stood_in else self.policy.round_ms / 1000.0

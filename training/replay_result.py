@@ -32,6 +32,7 @@ class ReplayResult:
     accepted_length: Int32Array  # [rounds]
     committed_tokens: Int32Array  # [rounds]
     verified_nodes: Int32Array  # [rounds]
+    decided_nodes: Int32Array  # [rounds] those of them whose parent is on the path: the target chose among them
     growths: Int32Array  # [rounds] forward passes of the draft
     growth_offsets: Int64Array  # [rounds + 1] round r owns growth_tokens[growth_offsets[r] : growth_offsets[r + 1]]
     growth_tokens: Int32Array  # [growths in all] tokens that each pass ran, catch-up included
@@ -56,8 +57,8 @@ class ReplayResult:
 
 
 ROUND_COLUMNS = (
-    *("round", "position", "accepted_length", "committed_tokens", "verified_nodes", "growths", "policy_calls"),
-    "fallback",
+    *("round", "position", "accepted_length", "committed_tokens", "verified_nodes", "decided_nodes", "growths"),
+    *("policy_calls", "fallback"),
 )
 
 
