@@ -18,10 +18,12 @@ TreewiseError
 ├── SchemaVersionError               stored under another schema version
 ├── BundleError                      a policy bundle that does not fit
 ├── CostProfileError                 a cost profile that cannot be used
+├── WorkerError                      a process that shared the work died
 └── MissingExtraError (ImportError)  an optional dependency is not installed
 
 TreewiseWarning (UserWarning)
 ├── LossyWarning                     a lossy verification rule: the text is no longer plain decoding's
+├── CaptureWarning                   passes that were to be replayed from a recording run eagerly
 └── AcceptanceWarning                a draft that never agrees with the target
 """
 
@@ -89,8 +91,14 @@ class SchemaVersionError(TreewiseError):
 
     def __init__(self, what: str, found: object, expected: object, cure: str) -> None:
         super().__init__(f"{what} has schema version {found!r}, this treewise reads {expected!r}: {cure}")
+        self.what = what
         self.found = found
         self.expected = expected
+        self.cure = cure
+
+    def __reduce__(self) -> tuple[type[SchemaVersionError], tuple[object, ...]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.what, self.found, self.expected, self.cure)
 
 
 class BundleError(TreewiseError):
@@ -101,6 +109,10 @@ class CostProfileError(TreewiseError):
     """A cost profile that cannot be used."""
 
 
+class WorkerError(TreewiseError):
+    """A process that shared the work died."""
+
+
 class MissingExtraError(TreewiseError, ImportError):
     """An optional dependency is not installed; the message names the cure."""
 
@@ -109,6 +121,10 @@ class MissingExtraError(TreewiseError, ImportError):
         self.package = package
         self.extra = extra
 
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.package, self.extra)
+
 
 class TreewiseWarning(UserWarning):
     """Everything that treewise warns of by a class of its own."""
@@ -116,6 +132,10 @@ class TreewiseWarning(UserWarning):
 
 class LossyWarning(TreewiseWarning):
     """A lossy verification rule is in use; the message names what is lost."""
+
+
+class CaptureWarning(TreewiseWarning):
+    """Passes that were to be replayed from a recording run eagerly; the message says which and why."""
 
 
 class AcceptanceWarning(TreewiseWarning):

@@ -22,14 +22,16 @@ class Prompt:
     task: str  # knowledge, reasoning, creative, structured, instruction, translation, summarization, rag, chat, ...
     text: str  # what the user says
     split: str = ""  # empty when the file names none
+    tests: str = ""  # Python that passes where the answer's code is right; empty when the file brings none
 
 
 def read_prompts(path: str | Path) -> tuple[Prompt, ...]:
     """The prompts of a JSON Lines file, or of all `*.jsonl` files of a folder in the order of their names.
 
-    Every line is an object with the strings `id`, `task` and `prompt`, and optionally `split`; other fields are
-    ignored. Raises `PromptError`, which names file, line, rule and value, for a missing, undecodable, empty or
-    malformed file and for an id that occurs twice.
+    Every line is an object with the strings `id`, `task` and `prompt`, and optionally `split` and, where the prompt
+    asks for Python, `tests`: a string, or a list of lines such as `assert f(2) == 4`. Other fields are ignored. Raises
+    `PromptError`, which names file, line, rule and value, for a missing, undecodable, empty or malformed file and for
+    an id that occurs twice.
     """
     path = Path(path)
     if path.is_dir():
@@ -56,7 +58,8 @@ def prompts_sha256(prompts: Iterable[Prompt]) -> str:
     digest = hashlib.sha256()
     for prompt in prompts:
         # JSON keeps the fields apart: no two different sets share their bytes.
-        line = json.dumps([prompt.id, prompt.task, prompt.text, prompt.split])
+        values = [prompt.id, prompt.task, prompt.text, prompt.split]
+        line = json.dumps([*values, prompt.tests] if prompt.tests else values)
         digest.update(line.encode("ascii") + b"\n")
     return digest.hexdigest()
 
@@ -99,7 +102,16 @@ def _prompt(record: dict[str, object], place: str) -> Prompt:
     except UnicodeEncodeError as error:
         # JSON can spell half of a surrogate pair, which no tokenizer accepts.
         raise PromptError(f"{place}: prompt must be encodable as UTF-8, got {_short(values['prompt'])}") from error
-    return Prompt(values["id"], values["task"], values["prompt"], split)
+    return Prompt(values["id"], values["task"], values["prompt"], split, _tests(record.get("tests"), place))
+
+
+def _tests(value: object, place: str) -> str:
+    """The field `tests` as one text; empty where it is missing or null."""
+    lines: list[object] = value if isinstance(value, list) else [] if value is None else [value]
+    texts = [line for line in lines if isinstance(line, str)]
+    if len(texts) < len(lines):
+        raise PromptError(f"{place}: tests must be a string or a list of strings, got {_short(value)}")
+    return "\n".join(texts)
 
 
 def _unique(placed: Iterable[tuple[str, Prompt]]) -> tuple[Prompt, ...]:

@@ -21,6 +21,7 @@ class Column:
     type: Any  # pyarrow type
     unknown: Any  # what a builder fills in where nothing is said; None: must be given
     description: str  # with its unit
+    is_late: bool = False  # files from before it lack it, and read as if it were unknown throughout
 
     def field(self) -> Any:
         """The pyarrow field, its description in the metadata."""
@@ -41,6 +42,13 @@ ROUND_COLUMNS: tuple[Column, ...] = (
     Column("request", _I32, None, "index of the request, counted from 0 within its shard"),
     Column("prompt_id", _TEXT, None, "id of the prompt in its prompt set"),
     Column("task", _TEXT, None, "kind of task of the prompt"),
+    Column(
+        "told_task",
+        _TEXT,
+        "",
+        "kind of task that the policy was told of, by the caller or a recogniser; empty: none",
+        is_late=True,
+    ),
     Column("round", _I32, None, "index of the round within its request; dense: of the root position"),
     Column("position", _I32, None, "absolute position of the root, counted from 0 at the prompt's first token"),
     Column("generated_tokens", _I32, None, "completion tokens committed before this round, tokens"),
@@ -84,6 +92,27 @@ ROUND_COLUMNS: tuple[Column, ...] = (
     Column("verify_ms", _F32, NAN, "time of the verify pass, milliseconds"),
     Column("policy_ms", _F32, NAN, "time of the policy's calls, milliseconds"),
     Column("finish", _TEXT, "", "eos, length or error on the last round of a request, else empty"),
+    Column(
+        "explorer",
+        _TEXT,
+        "",
+        "policy that was drawn to decide the request in place of the manifest's; empty: that one decided",
+        is_late=True,
+    ),
+    Column(
+        "propensity",
+        _F32,
+        1.0,
+        "probability with which the policy that decided was drawn; 1 where none was drawn",
+        is_late=True,
+    ),
+    Column(
+        "batch_size",
+        _I32,
+        1,
+        "requests that took the round together, whose milliseconds are one share each; dense: 1",
+        is_late=True,
+    ),
 )
 
 NODE_COLUMNS: tuple[Column, ...] = (
@@ -123,5 +152,6 @@ NODE_COLUMNS: tuple[Column, ...] = (
     Column("survives", _BOOL, False, "its whole path matches"),
 )
 
+LATE: dict[str, Any] = {column.name: column.unknown for column in ROUND_COLUMNS if column.is_late}
 ROUNDS_SCHEMA: Any = pa.schema([column.field() for column in ROUND_COLUMNS])
 NODES_SCHEMA: Any = pa.schema([column.field() for column in NODE_COLUMNS])

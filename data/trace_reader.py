@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from treewise.data.errors import ShardError, TraceError, TreewiseError
-from treewise.data.trace_columns import LISTS, NODES_SCHEMA, ROUNDS_SCHEMA
+from treewise.data.trace_columns import LATE, LISTS, NODES_SCHEMA, ROUNDS_SCHEMA
 from treewise.data.trace_manifest import (
     IDENTITY_KEY,
     NODES_NAME,
@@ -69,6 +70,11 @@ class TraceReader:
             yield shard.renumbered(first)
             first += shard.num_requests
 
+    def read(self, names: Sequence[str]) -> TraceShard:
+        """The shards of those names at once. Raises `ShardError`."""
+        identity = self.manifest.identity()
+        return concatenate([read_shard(self.folder / SHARDS_NAME / name, identity) for name in names])
+
     def read_all(self) -> TraceShard:
         """Everything at once. Raises `TraceError` where there is no shard that can be read."""
         shards = list(self)
@@ -107,6 +113,27 @@ def read_requests(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
+def read_round_columns(
+    path: Path, identity: str, names: Sequence[str]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """(columns `names` of the rounds of the shard in the folder `path`, committed tokens of each); nothing is checked.
+
+    `committed` must be among `names`. Raises `ShardError`.
+    """
+    file = path / ROUNDS_NAME
+    table = _read(file, ROUNDS_SCHEMA, identity, list(names))
+    try:
+        lengths = _column(table, LISTS[0]).value_lengths().to_numpy(zero_copy_only=False)
+        return {name: _values(table, name) for name in names}, lengths.astype(np.int64)
+    except TraceError as error:
+        raise ShardError(f"{file}: {error}") from error
+
+
+def count_nodes(path: Path, identity: str) -> int:
+    """Rows of the table of nodes of the shard in the folder `path`, by its footer. Raises `ShardError`."""
+    return int(_read(path / NODES_NAME, NODES_SCHEMA, identity, []).num_rows)
+
+
 def read_shard(path: Path, identity: str | None = None) -> TraceShard:
     """The shard in the folder `path`, validated; `identity` is that of the manifest it must belong to.
 
@@ -139,11 +166,11 @@ def _read(path: Path, schema: Any, identity: str | None, columns: list[str] | No
 
 
 def _check_schema(path: Path, found: Any, schema: Any) -> None:
-    missing = [name for name in schema.names if name not in found.names]
+    missing = [name for name in schema.names if name not in found.names and name not in LATE]
     unknown = [name for name in found.names if name not in schema.names]
     if missing or unknown:
         raise ShardError(f"{path} must hold the columns of its table, got {missing} missing and {unknown} unknown")
-    for field in schema:
+    for field in (field for field in schema if field.name in found.names):
         kind = found.field(field.name).type
         if kind != field.type:
             raise ShardError(f"{path}: {field.name} must be {field.type}, got {kind}")
@@ -176,7 +203,11 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _values(table: Any, name: str) -> Any:
-    """A column as a numpy array; lists flattened."""
+    """A column as a numpy array; lists flattened, a late one that the file is too old for filled in."""
+    if name in LATE and name not in table.column_names:
+        is_text = isinstance(LATE[name], str)
+        kind = np.str_ if is_text else ROUNDS_SCHEMA.field(name).type.to_pandas_dtype()
+        return np.full(table.num_rows, LATE[name], dtype=kind)
     column = _column(table, name)
     if name in LISTS:
         column = column.flatten()

@@ -42,6 +42,7 @@ class Rounds:
     request: Int32Array  # [rounds] on disk counted from 0 within a shard, as read within the trace
     prompt_id: TextArray  # [rounds]
     task: TextArray  # [rounds]
+    told_task: TextArray  # [rounds] empty: none
     round: Int32Array  # [rounds]
     position: Int32Array  # [rounds]
     generated_tokens: Int32Array  # [rounds]
@@ -76,6 +77,9 @@ class Rounds:
     verify_ms: Float32Array  # [rounds] NaN in a dense trace
     policy_ms: Float32Array  # [rounds] NaN in a dense trace
     finish: TextArray  # [rounds] "" except on the last round of a request
+    explorer: TextArray  # [rounds] empty: the manifest's policy decided
+    propensity: Float32Array  # [rounds] of who decided; 1 where nobody explores
+    batch_size: Int32Array  # [rounds]
 
     def __post_init__(self) -> None:
         _check_columns("rounds", self, ROUND_COLUMNS, len(self.request))
@@ -221,7 +225,11 @@ class TraceShard:
         same = rounds.request[1:] == rounds.request[:-1]
         _hold("rounds", "request", "in order, without gaps", np.isin(np.diff(rounds.request), (0, 1)), 1)
         _hold("rounds", "round", "ascending within a request", ~same | (np.diff(rounds.round) > 0), 1)
-        _hold("rounds", "prompt_id", "one per request", ~same | (rounds.prompt_id[1:] == rounds.prompt_id[:-1]), 1)
+        _hold("rounds", "batch_size", ">= 1", rounds.batch_size >= 1)
+        _hold("rounds", "propensity", "above 0, at most 1", (rounds.propensity > 0) & (rounds.propensity <= 1))
+        for name in ("prompt_id", "told_task", "explorer", "propensity"):
+            values = getattr(rounds, name)
+            _hold("rounds", name, "one per request", ~same | (values[1:] == values[:-1]), 1)
         _hold("rounds", "finish", f"one of {FINISHES}", np.isin(rounds.finish, FINISHES))
         _hold("rounds", "finish", "empty before the last round of a request", ~same | (rounds.finish[:-1] == ""))
         _hold("rounds", "num_nodes", ">= 0", rounds.num_nodes >= 0)

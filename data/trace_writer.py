@@ -72,7 +72,7 @@ class TraceWriter:
             raise ParameterError(
                 f"rounds must be those of one request, got requests {np.unique(rounds.request).tolist()}"
             )
-        for name in ("prompt_id", "task"):
+        for name in ("prompt_id", "task", "told_task", "explorer"):
             # One that Parquet cannot hold would take the whole open shard with it.
             value = str(getattr(rounds, name)[0])
             require(_is_unicode(value), name, "text that UTF-8 can hold", ascii(value))
@@ -134,15 +134,15 @@ class TraceWriter:
         place = self.folder / MANIFEST_NAME
         if not place.exists():
             temporary = self.folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.json"
-            self.manifest.save(temporary)
-            _sync(temporary)
             try:
+                self.manifest.save(temporary)
+                _sync(temporary)
                 # A link, unlike a rename, never replaces what another writer has put there in the meantime.
                 os.link(temporary, place)
             except FileExistsError:
                 pass
             finally:
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
             _sync(self.folder)
         differences = TraceManifest.load(self.folder).differences(self.manifest)
         if differences:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from treewise.data.cost import CostProfile
@@ -22,14 +23,17 @@ from treewise.data.trace_writer import TraceWriter
 from treewise.engine.batch_decode import DecodeRow, decode_batch
 from treewise.engine.decode import Engine, EngineSettings
 from treewise.engine.dense import KnownText, grow_dense
+from treewise.engine.exploration import Decider, Exploration
 from treewise.engine.pair import Pair, encode_prompt
 from treewise.engine.record import LiveRecorder, record_rounds
 from treewise.engine.sampling import Sampling
 from treewise.engine.verification import Verification
+from treewise.policy.by_task import ByTaskPolicy
 from treewise.policy.draft_ranking import resolve_ranking
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.registry import parse_policy
+from treewise.policy.task_table import told_task
 
 Progressed = Callable[[str, int], None]  # (prompt id, committed tokens)
 
@@ -106,30 +110,57 @@ def collect_live(
     settings: CollectSettings,
     engine_settings: EngineSettings | None = None,
     progressed: Progressed | None = None,
+    exploration: Exploration | None = None,
+    generator: np.random.Generator | None = None,
 ) -> int:
-    """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there."""
-    policy = parse_policy(policy_spec)
+    """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there.
+
+    With `exploration`, `generator` says which prompts another policy decides. It is asked for all of them at once, so
+    that a collection goes on as it began where it gets a generator of the same state.
+    """
+    require(
+        (exploration is None) == (generator is None), "generator", "given with exploration, and only then", generator
+    )
+    require(exploration is None or policy_spec not in exploration.policies, "explore_policies", "others", policy_spec)
     engine_settings = engine_settings or EngineSettings()
-    engine = Engine(pair, policy, cost, replace(engine_settings, ranking=settings.ranking or engine_settings.ranking))
+    engine_settings = replace(engine_settings, ranking=settings.ranking or engine_settings.ranking)
+    deciders = [Decider("", 1.0)] * len(prompts)
+    specs = [""]
+    if exploration is not None and generator is not None:
+        deciders = exploration.draw(generator, len(prompts))
+        specs.extend(exploration.policies)
+    policies = {spec: parse_policy(spec or policy_spec) for spec in specs}
+    engines = {spec: Engine(pair, policy, cost, engine_settings) for spec, policy in policies.items()}
+    engine = engines[""]
     envelope, prior_table = engine.settings.envelope, engine.settings.prior_table
     manifest = build_manifest(pair, prompts, envelope, prior_table, settings, policy_spec)
     # A policy that reads prices repeats its decisions under the same prices only.
     hashes = {**manifest.input_hashes, "cost": cost.sha256}
-    if isinstance(policy, LearnedPolicy):  # its spec names a folder, which may hold another bundle tomorrow
-        hashes["bundle"] = policy.bundle.sha256
+    for spec, policy in policies.items():
+        if isinstance(policy, LearnedPolicy):  # its spec names a folder, which may hold another bundle tomorrow
+            hashes[f"bundle of {spec}" if spec else "bundle"] = policy.bundle.sha256
+        if isinstance(policy, ByTaskPolicy):
+            hashes[f"task table of {spec}" if spec else "task table"] = policy.sha256
+    if exploration is not None:
+        hashes["explore"] = exploration.sha256
     rule = Verification.parse(engine.settings.verification).spec
     ranking = resolve_ranking(engine.ranking, settings.temperature)
     manifest = replace(manifest, input_hashes=hashes, verification=rule, ranking=ranking)
     with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
         done = writer.done()
-        for prompt in prompts:
+        for prompt, decider in zip(prompts, deciders, strict=True):
             if prompt.id in done:
                 continue
             ids = encode_prompt(pair, prompt.text)
             sampling = _sampling(settings, prompt)
-            recorder = LiveRecorder(prompt.id, prompt.task, len(ids), sampling.temperature, sampling.seed)
+            told = told_task(policies[decider.explorer], prompt.task, prompt.text)
+            recorder = LiveRecorder(
+                prompt.id, prompt.task, len(ids), sampling.temperature, sampling.seed, told,
+                explorer=decider.explorer, propensity=decider.propensity,
+            )  # fmt: skip
+            steps = engines[decider.explorer].rounds(ids, settings.max_new_tokens, sampling, told)
             count = 0
-            for record in record_rounds(engine.rounds(ids, settings.max_new_tokens, sampling), recorder):
+            for record in record_rounds(steps, recorder):
                 count += len(record.committed)
             recorder.finish(writer)
             if progressed:

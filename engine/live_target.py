@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from treewise.engine.draft_model import decoder_layers, decoder_of
-from treewise.engine.tree_model import BoolMatrix, TreeModel, see_ancestors
+from treewise.engine.passes import EAGER, tree_model_of
+from treewise.engine.tree_model import BoolMatrix, see_ancestors, settle
+from treewise.policy.hook import Int32Array
 from treewise.policy.round import RoundTree
 
 
 class LiveTarget:
     """Verifies one request's trees. Between rounds its cache holds just the committed tokens before the root."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, passes: str = EAGER, row_buckets: Sequence[int] = ()) -> None:
+        """`passes`: how they are run, see `treewise.engine.passes`; `row_buckets`: what static ones are padded to."""
         self._decoder = decoder_of(model)
-        self.tree_model = TreeModel(model, len(decoder_layers(self._decoder)))
+        self.tree_model = tree_model_of(passes, model, len(decoder_layers(self._decoder)), row_buckets=row_buckets)
         self.verify_seconds = 0.0
         self.num_passes = 0
-        self._place = np.zeros(0, dtype=np.int64)  # [forest rows] row of the verify pass, -1: it did not run
+        self.places: Int32Array = np.zeros(0, dtype=np.int32)  # [forest rows] row of the last pass, -1: it did not run
 
     def begin(self, prompt: Sequence[int], capacity: int) -> None:
         """Forget the last request and prefill every prompt token but the last, which is the first root."""
@@ -45,18 +48,17 @@ class LiveTarget:
         assert base == position
         kept = np.flatnonzero(tree.kept)
         tokens, depths, mask = verify_rows(tree, kept, root_token, base, padded_rows)
-        self._place = np.full(tree.forest.num_rows, -1, dtype=np.int64)
-        self._place[kept] = np.arange(len(kept))
+        self.places = np.full(tree.forest.num_rows, -1, dtype=np.int32)
+        self.places[kept] = np.arange(len(kept))
         logits = self.tree_model.forward(tokens, (position + depths).astype(np.int32), mask)
         self.num_passes += 1
-        if logits.device.type != "cpu":
-            torch.cuda.synchronize(logits.device)
+        settle(logits)
         self.verify_seconds += time.perf_counter() - began
         return logits[: len(kept)]
 
     def place_of(self, row: int) -> int:
         """The row of the last verify pass that forest `row` ran in."""
-        return int(self._place[row])
+        return int(self.places[row])
 
     def commit(self, position: int, path_rows: Sequence[int]) -> None:
         """Keep the root and the accepted path (forest rows, root first); everything else of the tree goes."""

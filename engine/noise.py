@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,7 +36,15 @@ def gumbel(seed: int, position: int, tokens: Tensor) -> Tensor:
     return uniform.log_().neg_().log_().neg_().to(torch.float32)
 
 
-def _mix(word: int, parts: Tensor) -> Tensor:
+def gumbel_rows(places: Sequence[tuple[int, int]], tokens: Tensor) -> Tensor:
+    """`gumbel` of `tokens` [n] at each of `places` (seed, position): [places, n] float32, in one go on their device."""
+    require(tokens.dtype == torch.int64 and tokens.ndim == 1, "tokens", "an int64 vector", tokens.dtype)
+    words = torch.tensor([opening_word(seed, position) for seed, position in places], device=tokens.device)
+    uniform = _mix(words[:, None], tokens).to(torch.float64).add_(0.5).mul_(2.0**-32)
+    return uniform.log_().neg_().log_().neg_().to(torch.float32)
+
+
+def _mix(word: int | Tensor, parts: Tensor) -> Tensor:
     """`parts` mixed into `word`; 32-bit values in int64, whose products wrap around with their low 32 bits right."""
     value = ((word + parts * START) & MASK) ^ FIRST_FACTOR
     value = value ^ (value >> FIRST_SHIFT)

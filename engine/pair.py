@@ -19,6 +19,7 @@ from treewise.engine import smollm2
 from treewise.engine.draft_folder import is_draft_folder, load_draft
 from treewise.engine.draft_model import DraftModel, decoder_of, draft_from_model, parse_layer_range, prune_layers
 from treewise.engine.quiet import no_progress_bars
+from treewise.engine.split_attention import use_attention
 from treewise.engine.tokenizer import check_token_maps, encode_text, tokenizer_sha256
 from treewise.engine.weights import weights_sha256
 
@@ -62,6 +63,7 @@ def load_pair(
     device: str | torch.device = "cpu",
     threads: int | None = None,
     corpus: str = DEFAULT_CORPUS,
+    attention: str = "sdpa",
 ) -> Pair:
     """Load target, draft, tokenizer and corpus of recycled guesses.
 
@@ -74,6 +76,8 @@ def load_pair(
         threads: when given, torch's threads in this process from now on.
         corpus: `default` (the one that ships with `smollm2-135m`; none with any other target), `none`, or a folder
             made by `treewise corpus`.
+        attention: kernel of both models: `sdpa`, or `split`, which keeps the mask off the committed tokens (see
+            `treewise.engine.split_attention`).
 
     Raises:
         PairError: a model cannot be loaded, or the parts do not fit together.
@@ -81,7 +85,7 @@ def load_pair(
         CacheRollbackError: a model's cache cannot be cut back to the accepted path.
         ChecksumError: stored weights are not the bytes that were promised.
         CorpusError: the corpus cannot be read, or is of another tokenizer or vocabulary.
-        ParameterError: a malformed `prune:` range.
+        ParameterError: a malformed `prune:` range, or another attention kernel.
     """
     place = torch.device(device)
     kind = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
@@ -106,6 +110,7 @@ def load_pair(
         draft_head_size=source_draft.head_size if source_draft else None,
     )
     recycled = _load_corpus(corpus, description)
+    use_attention([model] if source_draft is None else [model, source_draft.model], attention)
     return Pair(description.name, model, source_draft, tokenizer, description, recycled=recycled)
 
 

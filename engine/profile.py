@@ -18,6 +18,8 @@ from treewise.engine.decode import Completion, Engine, EngineSettings
 from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import decoder_layers, decoder_of
 from treewise.engine.pair import Pair
+from treewise.engine.passes import EAGER, PASSES, tree_model_of
+from treewise.engine.random_tree import random_tree, tree_mask
 from treewise.engine.tree_model import TreeModel
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.topn import TopNPolicy, TopNSettings
@@ -35,8 +37,10 @@ class ProfileSettings:
     repeats: int = 7
     round_tokens: int = 24  # tokens of the short decodes behind `round_ms`, `level_ms` and `policy_ms`
     seed: int = 0
+    passes: str = EAGER  # how passes are run: see `treewise.engine.passes`
 
     def __post_init__(self) -> None:
+        require(self.passes in PASSES, "passes", f"one of {', '.join(PASSES)}", self.passes)
         require(self.repeats >= 3, "repeats", ">= 3", self.repeats)
         require(len(self.verify_rows) >= 2, "verify_rows", "at least two counts", self.verify_rows)
         require(len(self.draft_tokens) >= 2, "draft_tokens", "at least two counts", self.draft_tokens)
@@ -85,8 +89,10 @@ class ProfileMeter:
         vocab_size = pair.description.vocab_size
         depth = len(decoder_layers(decoder_of(pair.target)))
 
+        own = self.settings
+
         def target(capacity: int) -> TreeModel:
-            return TreeModel(pair.target, depth, capacity)
+            return tree_model_of(own.passes, pair.target, depth, row_buckets=own.verify_rows, capacity=capacity)
 
         self._verify = _Grid(target, self.settings.verify_rows, self.settings, rng, vocab_size, lambda logits: logits)
         self._draft: _Grid | None = None
@@ -98,7 +104,8 @@ class ProfileMeter:
                 return head.read(hidden, np.zeros(len(hidden), dtype=np.int32), none, none)
 
             def guesser(capacity: int) -> TreeModel:
-                return TreeModel(draft.model, draft.num_layers, capacity)
+                counts = own.draft_tokens
+                return tree_model_of(own.passes, draft.model, draft.num_layers, row_buckets=counts, capacity=capacity)
 
             self._draft = _Grid(guesser, self.settings.draft_tokens, self.settings, rng, vocab_size, read)
         self._prompts = prompts or [rng.integers(0, vocab_size, 32).tolist()]
@@ -155,7 +162,8 @@ class ProfileMeter:
             level_ms=max(level_ms, 0.0),
             device=known_device(pair.target.device),
             dtype=str(pair.target.dtype).removeprefix("torch."),
-            attention=str(pair.target.config._attn_implementation),
+            attention=str(pair.target.config._attn_implementation)
+            + ("" if self.settings.passes == EAGER else f", {self.settings.passes} passes"),
             pair=pair.name,
             origin=f"measured on this machine, median of {self._verify.counted}"
             + (", hiccups added" if with_hiccups else ""),
@@ -168,9 +176,10 @@ class ProfileMeter:
         if self._engines is None:
             unpriced = CostProfile.load("example-a100-70b")
             rule = TopNPolicy(TopNSettings(nodes=8, depth=2))
+            settings = EngineSettings(passes=self.settings.passes)
             self._engines = (
-                Engine(self.pair, PlainPolicy(), unpriced),
-                Engine(self.pair, rule, unpriced, EngineSettings()),
+                Engine(self.pair, PlainPolicy(), unpriced, settings),
+                Engine(self.pair, rule, unpriced, settings),
             )
             for engine in self._engines:
                 engine.generate(self._prompts[0], 2)  # what is slow the first time is no part of a round
@@ -190,7 +199,9 @@ class _Grid:
         finish: Callable[[torch.Tensor], object],
     ) -> None:
         """`model` makes the model with a cache of so many slots; `finish` is what a pass's output goes through."""
-        self._models = [model(capacity + max(counts) + 1) for capacity in settings.capacities]
+        # Static buffers have places for rows beside their capacity.
+        room = max(counts) + 1 if settings.passes == EAGER else 0
+        self._models = [model(capacity + room) for capacity in settings.capacities]
         self._counts = tuple(counts)
         self._capacities = tuple(settings.capacities)
         self._rng = rng
@@ -214,6 +225,7 @@ class _Grid:
         model, rng = self._models[row], self._rng
         capacity, count = self._capacities[row], self._counts[place]
         if model.cache.length == 0:
+            model.reset()
             model.prefill(rng.integers(0, self._vocab_size, capacity).tolist())
         tokens = rng.integers(0, self._vocab_size, count).astype(np.int32)
         parents = random_tree(count, rng)
@@ -254,25 +266,6 @@ def rising(ms: NDArray[np.float64]) -> NDArray[np.float64]:
     above = np.maximum.accumulate(ms)
     below = np.minimum.accumulate(ms[::-1])[::-1]
     return np.asarray((above + below) / 2.0)
-
-
-def random_tree(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Parents [count] of a random tree of `count` rows: row 0 is the root (-1), parents come first."""
-    return np.asarray([-1, *(int(rng.integers(max(0, row - 4), row)) for row in range(1, count))], dtype=np.int64)
-
-
-def tree_mask(parents: NDArray[np.int64], base: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Depths [rows] and mask [rows, base + rows] of a tree behind `base` cached slots."""
-    rows = len(parents)
-    depths = np.zeros(rows, dtype=np.int64)
-    mask = np.zeros((rows, base + rows), dtype=np.bool_)
-    mask[:, :base] = True
-    for row, parent in enumerate(parents.tolist()):
-        if parent >= 0:
-            mask[row] = mask[parent]
-            depths[row] = depths[parent] + 1
-        mask[row, base + row] = True
-    return depths, mask
 
 
 def _outside_ms(answer: Completion) -> float:

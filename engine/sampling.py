@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treewise.data.errors import ModelOutputError, require
 from treewise.data.noise import best_perturbed
+from treewise.engine import host
 from treewise.engine.warpers import TokenRow, warp_row
 
 MIN_TEMPERATURE = 1e-6  # above 0
@@ -72,10 +73,19 @@ def warp(logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.
     return torch.from_numpy(ids).to(logits.device), torch.from_numpy(scores).to(logits.device)
 
 
+def over_temperature(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """`logits` over `temperature` in float32, rounded once, on any device.
+
+    A GPU divides by a plain number as it multiplies by its reciprocal, which rounds twice.
+    """
+    divisor = torch.full((1,), temperature, dtype=torch.float32, device=logits.device)
+    return logits.to(torch.float32) / divisor
+
+
 def row_of(logits: torch.Tensor) -> NDArray[Any]:
     """`logits` [n] on the CPU, in float32 unless they are float64; a view where nothing has to change."""
     wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.to(torch.float32)
-    return np.asarray(wide.detach().cpu().numpy())
+    return host.to_host(wide)
 
 
 def entropy_and_margin(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from treewise.data.recycled import TOP
+from treewise.engine import host
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,13 @@ class TopGuesses:
 
 
 def top_guesses(logits: torch.Tensor) -> TopGuesses:
-    """The best `TOP` of `logits` [rows, vocabulary]."""
+    """The best `TOP` of `logits` [rows, vocabulary], in one copy to the host."""
+    tokens, probs = host.read_together(*top_of(logits))
+    return TopGuesses(tokens.astype(np.int64), probs)
+
+
+def top_of(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and probabilities [rows, TOP] of the best of `logits` [rows, vocabulary], on their device."""
     wide = logits.to(torch.float32)
     scores, tokens = wide.topk(min(TOP, wide.shape[-1]), dim=-1)
-    probs = (scores - wide.logsumexp(dim=-1, keepdim=True)).exp()
-    return TopGuesses(tokens.cpu().numpy(), probs.cpu().numpy())
+    return tokens, (scores - wide.logsumexp(dim=-1, keepdim=True)).exp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 
 from treewise.data.errors import LossyWarning, ParameterError, require
 from treewise.data.trace_manifest import EXACT, VERIFICATIONS
-from treewise.engine.live_target import LiveTarget
 from treewise.engine.sampling import Sampling, row_of, target_token
+from treewise.engine.spoken import Spoken
 from treewise.engine.warpers import probabilities, warp_row
 from treewise.policy.hook import Int32Array
 from treewise.policy.round import RoundTree
@@ -106,24 +107,33 @@ class Verification:
 
 
 class Speaker:
-    """What is committed along the path, asked row by row, as `treewise.policy.outcome.walk` does."""
+    """What is committed along the paths, asked row by row, as `treewise.policy.outcome.walk` does.
+
+    Args:
+        logits: [pass rows, vocabulary] of the target.
+        places: [forest rows] the pass row of each.
+        positions, samplings: [requests] of the roots.
+        spoken: what was read of every row beforehand, under the exact rule; None: rows are read as they are asked.
+    """
 
     def __init__(
         self,
         tree: RoundTree,
-        target: LiveTarget,
         logits: torch.Tensor,
-        position: int,
-        sampling: Sampling,
+        places: Int32Array,
+        positions: Int32Array,
+        samplings: Sequence[Sampling],
         eos_token_ids: tuple[int, ...],
         verification: Verification,
+        spoken: Spoken | None = None,
     ) -> None:
-        self._target = target
         self._logits = logits
-        self._position = position
-        self._sampling = sampling
+        self._places = places
+        self._positions = positions.tolist()
+        self._samplings = samplings
         self._eos = eos_token_ids
         self._verification = verification
+        self._spoken = spoken
         self._kept = tree.kept
         self._depth, self._token, self._parent = (tree.forest.column(name) for name in ("depth", "token", "parent"))
 
@@ -132,8 +142,12 @@ class Speaker:
         depth = int(self._depth[row])
         if depth and int(self._token[row]) in self._eos:
             return -1
-        logits, place = self._logits[self._target.place_of(row)], self._position + depth + 1
+        place = self._positions[request] + depth + 1
+        if self._spoken is not None:
+            return self._spoken.token_at(int(self._places[row]), place)
+        logits = self._logits[int(self._places[row])]
+        sampling = self._samplings[request]
         if self._verification.is_exact:
-            return target_token(logits, place, self._sampling)
+            return target_token(logits, place, sampling)
         children: Int32Array = self._token[(self._parent == row) & self._kept]
-        return self._verification.choose(logits, place, self._sampling, children)
+        return self._verification.choose(logits, place, sampling, children)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 from treewise.policy.hook import DRAFT, BoolArray, Deployment, Float32Array, Nodes, RoundOutcome
 
 Float64Array = NDArray[np.float64]
+
+
+class SharedDeployments:
+    """One deployment as batches of any size pay for it: every pass and call is shared evenly by requests that do alike.
+
+    A profile that states shares already (`CostProfile.requests`) is taken as it is. Row buckets are those of whole
+    passes, rounded down to whole rows of one request.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._by_size = {1: deployment}
+
+    def of(self, batch_size: int) -> Deployment:
+        """The deployment of one of `batch_size` requests."""
+        found = self._by_size.get(batch_size)
+        if found is None:
+            found = alone = self._by_size[1]
+            if alone.cost.requests == 1:
+                buckets = sorted({rows // batch_size for rows in alone.row_buckets} - {0})
+                found = replace(alone, cost=alone.cost.shared_by(batch_size), row_buckets=tuple(buckets))
+            self._by_size[batch_size] = found
+        return found
 
 
 def padded_sizes(deployment: Deployment, max_nodes: int) -> NDArray[np.int64]:
@@ -40,13 +66,15 @@ def best_prefix(gains: Float64Array | Float32Array, prefix_ms: Float64Array, tok
     return int((totals - tokens_per_ms * prefix_ms).argmax())
 
 
-def shared_survival(nodes: Nodes) -> Float64Array:
+def shared_survival(nodes: Nodes, among: BoolArray | None = None) -> Float64Array:
     """Survival of every row where siblings share one text: priors that sum to more than 1 are scaled down, [rows].
 
     The prior is that of the most confident source, so where two sources disagree the siblings' priors add up to more
-    than the one token that can follow.
+    than the one token that can follow. Rows that are not `among` [rows] count as not offered: theirs is 0.
     """
     prior = nodes.prior.astype(np.float64)
+    if among is not None:
+        prior[~among] = 0.0
     inner = np.flatnonzero(nodes.parent >= 0)
     mass = np.bincount(nodes.parent[inner], weights=prior[inner], minlength=len(prior))
     survival = np.ones(len(prior), dtype=np.float64)
@@ -57,47 +85,58 @@ def shared_survival(nodes: Nodes) -> Float64Array:
     return survival
 
 
+def best_first(
+    rows: NDArray[np.integer], worth: Float64Array | Float32Array, nodes: Nodes, requests: int
+) -> list[NDArray[np.integer]]:
+    """`rows` (ascending) of each of `requests` requests, those of most `worth` [all rows] first; ties as they were."""
+    owner = nodes.request[rows]
+    order = rows[np.lexsort((-worth[rows], owner))]
+    ends = [0, *np.bincount(owner, minlength=requests).cumsum().tolist()]
+    return [order[start:end] for start, end in pairwise(ends)]
+
+
 def keep_by_price(
-    survival: Float64Array | Float32Array,
-    nodes: Nodes,
-    deployment: Deployment,
-    tokens_per_ms: Float64Array,
-    capacity: NDArray[np.integer],
+    survival: Float64Array | Float32Array, nodes: Nodes, curves: Sequence[Float64Array], tokens_per_ms: Float64Array
 ) -> BoolArray:
     """The admitted nodes worth verifying, request by request, each priced as though alone; roots are True. [rows].
 
     `survival` [rows] is the probability that the row's whole path matches; it must not exceed its parent's, which
-    makes the chosen set closed under parents. `tokens_per_ms` and `capacity` (tokens of cache) are [requests].
+    makes the chosen set closed under parents. `curves` [requests] are verify curves of at least each one's own nodes.
     """
     keep = np.asarray(nodes.parent < 0).copy()
-    inner = np.asarray(nodes.admitted & (nodes.parent >= 0))
-    for request in range(len(tokens_per_ms)):
-        rows = np.flatnonzero(inner & (nodes.request == request))
-        order = rows[np.argsort(-survival[rows], kind="stable")]
-        curve = verify_curve(deployment, len(order), int(capacity[request]))
-        keep[order[: best_prefix(survival[order], curve, float(tokens_per_ms[request]))]] = True
+    inner = np.flatnonzero(nodes.admitted & (nodes.parent >= 0))
+    of_each = best_first(inner, survival, nodes, len(curves))
+    for rows, curve, rate in zip(of_each, curves, tokens_per_ms.tolist(), strict=True):
+        keep[rows[: best_prefix(survival[rows], curve[: len(rows) + 1], rate)]] = True
     return keep
 
 
 def modelled_ms(outcome: RoundOutcome, deployment: Deployment) -> Float64Array:
-    """Modelled milliseconds of a round for each request as though it ran alone, [requests].
+    """Modelled milliseconds of a round for each request, mates left aside, [requests].
+
+    `deployment` is that of a batch of the round's size (`SharedDeployments`), or the round counts as alone.
 
     An ancestor that a growth ran on the way is counted with the request's first growth.
     """
     nodes, context, cost = outcome.nodes, outcome.context, deployment.cost
-    total = np.empty(len(context.request_id), dtype=np.float64)
-    for request in range(len(total)):
-        mine = nodes.request == request
-        capacity = int(context.position[request])
-        rows = deployment.padded_rows(int((outcome.kept & mine).sum()))
-        calls = 2 + int(nodes.level[mine].max())
-        total[request] = cost.round_ms + float(cost.verify_ms(rows, capacity)) + cost.policy_ms * calls
-        total[request] += cost.level_ms * (calls - 2)
-        growths = np.bincount(nodes.level[mine & ((nodes.grown & DRAFT) > 0)])
-        growths = growths[growths > 0]  # those of each level that made one, in order
-        if growths.size:
-            asked = int(growths.sum())
-            growths[0] += int((nodes.drafted & mine).sum()) - asked
-            growths[0] += int(context.catch_up[request]) if nodes.drafted[request] else 0
-            total[request] += float(cost.draft_ms(growths, capacity).sum())
-    return total
+    request, capacity = nodes.request, context.position
+    count = len(context.request_id)
+    rows = np.bincount(request[outcome.kept], minlength=count)
+    if deployment.row_buckets:
+        rows = np.asarray([deployment.padded_rows(each) for each in rows.tolist()])
+    levels = np.zeros(count, dtype=np.int64)
+    np.maximum.at(levels, request, nodes.level)
+    total = cost.round_ms + cost.verify.at_each(rows, capacity) + cost.policy_ms * (levels + 2)
+    total += cost.level_ms * levels
+    grown = np.flatnonzero(nodes.grown & DRAFT)
+    if grown.size:
+        width = int(levels.max()) + 1
+        by_level = np.bincount(request[grown] * width + nodes.level[grown], minlength=count * width)
+        owner, level = np.nonzero(by_level.reshape(count, width))  # the growths, in order
+        tokens = by_level[owner * width + level]
+        ran = np.bincount(request[nodes.drafted], minlength=count) - np.bincount(request[grown], minlength=count)
+        ran += np.where(nodes.drafted[:count], context.catch_up, 0)
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        tokens[first] += ran[owner[first]]
+        total += np.bincount(owner, cost.draft.at_each(tokens, capacity[owner]), minlength=count)
+    return np.asarray(total, dtype=np.float64)

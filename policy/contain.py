@@ -34,6 +34,7 @@ class ContainedPolicy:
 
     Every failure is counted and kept as `last_error`, the first one is told with a `RuntimeWarning` unless `is_quiet`;
     the next round tries the policy again. Three calls in a row over `time_limit_ms` suspend it until the next `begin`.
+    In a batch a suspension is everybody's, and one for a request that the policy could not begin ends with the request.
     Only `bind` may raise.
     """
 
@@ -66,6 +67,7 @@ class ContainedPolicy:
         self._clock = clock
         self._overruns = 0
         self._suspended = False
+        self._unbegun: set[int] = set()  # requests that the policy could not begin
 
     @property
     def state(self) -> State:
@@ -93,12 +95,13 @@ class ContainedPolicy:
         except Exception as error:
             self._fail(error)
             self._suspend()
+            self._unbegun.add(request.request_id)
 
     def expand(self, level: Level) -> Expansion:
         """The policy's answer if it is one, else the fallback's."""
         if level.index == 0:
             self.round_fallback = False
-            self.round_suspended = self._suspended
+            self.round_suspended = self._suspended or bool(self._unbegun)
             self.round_calls = 0
             self.round_ms = 0.0
         if not (self.round_suspended or self.round_fallback):
@@ -119,7 +122,7 @@ class ContainedPolicy:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Tell the policy, unless it is suspended."""
-        if not self._suspended:
+        if not (self._suspended or self._unbegun):
             try:
                 self.policy.observe(outcome)
             except Exception as error:
@@ -127,6 +130,7 @@ class ContainedPolicy:
 
     def finish(self, request_id: int, reason: str) -> None:
         """Tell the policy."""
+        self._unbegun.discard(request_id)
         try:
             self.policy.finish(request_id, reason)
         except Exception as error:

@@ -48,6 +48,7 @@ from treewise.policy.learned import LearnedPolicy
 from treewise.policy.progress import Progress
 from treewise.policy.registry import parse_policy
 from treewise.policy.round import RoundBuilder
+from treewise.policy.task_table import told_task
 from treewise.policy.topn import TopNPolicy, TopNSettings
 
 if TYPE_CHECKING:
@@ -146,14 +147,16 @@ class Controller:
         prompt_id: str = "",
         task: str = "",
         seed: int = 0,
+        prompt_text: str = "",
     ) -> int:
         """Start a request; returns its id.
 
         The draft's cache, if it keeps one, holds all of the prompt but the last token when the first tree is proposed.
         `prompt_id`, `task` and `seed` go into the trace, where a prompt and seed count once; an empty `prompt_id`
-        becomes `request-ID`. Above temperature 0 the loop draws the tokens, policies only see the number. A
-        `max_new_tokens` beyond what int32 positions hold (2**31 - 1 - prompt tokens) stands for that many. Raises
-        `PromptError` on an empty prompt, `ParameterError` on other bad arguments.
+        becomes `request-ID`. The policy is told `task`, or what its recogniser makes of `prompt_text`, the user's words
+        before any chat template, where it has one and they are given. Above temperature 0 the loop draws the tokens,
+        policies only see the number. A `max_new_tokens` beyond what int32 positions hold (2**31 - 1 - prompt tokens)
+        stands for that many. Raises `PromptError` on an empty prompt, `ParameterError` on other bad arguments.
         """
         prompt = np.asarray(prompt_tokens)
         if prompt.size == 0:
@@ -164,6 +167,8 @@ class Controller:
         warmth = checked_temperature(temperature)
         check_text("prompt_id", prompt_id)
         check_text("task", task)
+        check_text("prompt_text", prompt_text)
+        told = told_task(self.policy, task, prompt_text)
         require(is_whole(seed) and 0 <= seed < 2**63, "seed", "a whole number between 0 and 2**63 - 1", seed)
         request = self._num_requests
         text = [int(token) for token in prompt]
@@ -182,13 +187,13 @@ class Controller:
             policy=self._contain(),
             builder=RoundBuilder(deployment.envelope, deployment.prior_table),
             draft=draft,
-            recorder=self._recorder_of(prompt_id or f"request-{request}", task, len(text), warmth, seed),
+            recorder=self._recorder_of(prompt_id or f"request-{request}", task, len(text), warmth, seed, told),
             deployment=deployment,
             eos_token_ids=tuple(self.settings.eos_token_ids),
         )
         self._num_requests += 1
         self._requests[request] = state
-        state.policy.begin(RequestInfo(request, len(text), most, warmth))
+        state.policy.begin(RequestInfo(request, len(text), most, warmth, told))
         self.counters.requests += 1
         self._count_failures(state)
         return request
@@ -311,10 +316,10 @@ class Controller:
             other.policy.is_quiet = True
 
     def _recorder_of(
-        self, prompt_id: str, task: str, prompt_tokens: int, temperature: float, seed: int
+        self, prompt_id: str, task: str, prompt_tokens: int, temperature: float, seed: int, told_task: str
     ) -> LiveRecorder | None:
         if self._recorder is None:
             return None
         from treewise.policy.record import LiveRecorder
 
-        return LiveRecorder(prompt_id, task, prompt_tokens, temperature, seed)
+        return LiveRecorder(prompt_id, task, prompt_tokens, temperature, seed, told_task)

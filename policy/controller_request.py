@@ -150,6 +150,7 @@ class OpenRequest:
             policy_failures=policy.num_failures - self.recorded_failures,
             verify_rows=proposed.padded_rows,
             finish=self.finish,
+            growth_tokens=tree.growth_tokens,
         )
         if self.recorder is not None:
             self.recorder.add(record)

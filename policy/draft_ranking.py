@@ -45,9 +45,12 @@ def draft_prior(ranking: str, probs: Float32Array, drawn_probs: Float32Array | N
 
 
 def is_proposed(ranking: str, width: int, ranks: Float32Array, drawn_ranks: Float32Array | None) -> BoolArray:
-    """Which candidates [...] are among the first `width` of the ranking; a NaN rank is not."""
+    """Which candidates [...] are among the first `width` of the ranking; a NaN rank is not.
+
+    Where only the drawn rank is NaN there was no noise, as beside others at temperature 0: the plain rank decides.
+    """
     plain = np.asarray(ranks < width)
     if drawn_ranks is None or ranking == PLAIN:
         return plain
     drawn = np.asarray(drawn_ranks < width)
-    return drawn if ranking == COUPLED else plain | drawn
+    return drawn | (plain & np.isnan(drawn_ranks)) if ranking == COUPLED else plain | drawn

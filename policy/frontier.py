@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import require
-from treewise.policy.budget import Float64Array, best_prefix, keep_by_price, modelled_ms, shared_survival, verify_curve
+from treewise.policy.budget import Float64Array, best_first, best_prefix, keep_by_price, modelled_ms, shared_survival
 from treewise.policy.hook import (
     DRAFT,
     FREE,
@@ -24,8 +24,11 @@ from treewise.policy.hook import (
     RoundOutcome,
     State,
 )
+from treewise.policy.planner import Prices
+from treewise.policy.pricing import Pricing
 from treewise.policy.rule import RulePolicy, SourceChoice
 
+Int64Array = NDArray[np.int64]
 DECAY = 0.95  # weight of the past in the running averages
 PRIOR_ROUNDS = 4.0  # rounds that the first guesses count for
 
@@ -81,7 +84,7 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
     def bind(self, deployment: Deployment) -> None:
         """Take the price of milliseconds too."""
         super().bind(deployment)
-        self._deployment = deployment
+        self._deployment, self._pricing = deployment, Pricing(deployment)
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the rate of plain decoding."""
@@ -94,33 +97,35 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         candidates, forest = level.candidates, level.forest
         admit = np.ones(len(candidates.parent), dtype=np.bool_)
         grow = self._grow(level, admit, FREE)
+        may_draft = np.flatnonzero(candidates.may_grow & self._bits & DRAFT) + level.start
+        if not may_draft.size:
+            return Expansion(admit, grow)
         survival = self._survival(forest)
-        open_mass = _open_mass(forest, survival)
-        if level.index == 0:
-            open_mass = self._uncovered_roots(candidates)
+        open_mass = self._uncovered_roots(candidates) if level.index == 0 else _open_mass(forest, survival)
+        requests = len(level.context.request_id)
         draft = np.zeros_like(admit)
-        may_draft = (candidates.may_grow & self._bits & DRAFT) > 0
-        for request in range(len(level.context.request_id)):
-            rows = np.flatnonzero(may_draft & (candidates.request == request)) + level.start
+        inner = best_first(np.flatnonzero(forest.parent >= 0), survival, forest, requests)
+        for request, rows in enumerate(best_first(may_draft, open_mass, forest, requests)):
             if not rows.size:
                 continue
-            rows = rows[np.argsort(-open_mass[rows], kind="stable")][: self.settings.beam]
+            rows = rows[: self.settings.beam]
             kappa = self.settings.kappa
             if level.index and kappa is not None:
                 fresh = forest.request[level.start :] == request
                 pays = len(rows) if float(open_mass[level.start :][fresh].sum()) >= kappa else 0
             else:
-                pays = self._worth_drafting(level, request, rows, open_mass[rows], survival)
+                pays = self._worth_drafting(level, request, rows, open_mass[rows], survival[inner[request]])
             draft[rows[:pays] - level.start] = True
         return Expansion(admit, grow | self._grow(level, draft, DRAFT))
 
     def select(self, forest: ForestView) -> BoolArray:
-        """The node set with the most survival left after its price."""
-        context = forest.context
-        rates = np.asarray(
-            [self._rate(int(r), int(p)) for r, p in zip(context.request_id, context.position, strict=True)]
-        )
-        return keep_by_price(self._survival(forest.nodes), forest.nodes, self._bound, rates, context.position)
+        """The node set with the most survival left after its price; each request is priced as though alone."""
+        context, nodes = forest.context, forest.nodes
+        sizes = np.bincount(nodes.request, minlength=len(context.request_id))
+        places = zip(context.request_id.tolist(), context.position.tolist(), sizes.tolist(), strict=True)
+        prices = [self._prices(*place) for place in places]
+        rates = np.asarray([own.rate for own in prices])
+        return keep_by_price(self._survival(nodes), nodes, [own.curves.verify for own in prices], rates)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update the request's rate, and how often a growth held the next token."""
@@ -131,14 +136,16 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         held[nodes.parent[inner & (outcome.match == 1)]] = True
         known[nodes.parent[inner & (outcome.match >= 0)]] = True
         checked = known & outcome.on_path & nodes.drafted
+        count = len(context.request_id)
+        checks = np.bincount(nodes.request[checked], minlength=count).tolist()
+        hits = np.bincount(nodes.request[checked & held], minlength=count).tolist()
         for place, request in enumerate(context.request_id.tolist()):
             record = self._records[request]
-            mine = checked & (nodes.request == place)
             record.tokens = DECAY * record.tokens + float(outcome.committed_tokens[place])
             record.ms = DECAY * record.ms + float(spent[place])
-            if mine.any():
-                record.hits = DECAY * record.hits + float(held[mine].sum())
-                record.growths = DECAY * record.growths + float(mine.sum())
+            if checks[place]:
+                record.hits = DECAY * record.hits + hits[place]
+                record.growths = DECAY * record.growths + checks[place]
             record.rounds_without_draft = 0 if nodes.drafted[place] else record.rounds_without_draft + 1
 
     def finish(self, request_id: int, reason: str) -> None:
@@ -154,13 +161,14 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         """Probability that each row's whole path matches, by the priors, [rows]."""
         return shared_survival(nodes)
 
-    def _rate(self, request_id: int, position: int) -> float:
-        """Tokens per millisecond; never below plain decoding, which is always open."""
-        if self.settings.rate is not None:
-            return self.settings.rate
+    def _prices(self, request_id: int, position: int, nodes: int) -> Prices:
+        """Prices with a verify curve of `nodes` nodes at least; the rate is never below plain decoding's.
+
+        Plain decoding is always open.
+        """
         record = self._records[request_id]
-        plain_ms = self._bound.cost.plain_ms(position)
-        return max(record.tokens / max(record.ms, 1e-9), 1.0 / max(plain_ms, 1e-9))
+        prices = self._pricing.cover(self._pricing.at(position, record.tokens / max(record.ms, 1e-9)), nodes)
+        return prices if self.settings.rate is None else replace(prices, rate=self.settings.rate)
 
     def _uncovered_roots(self, roots: Nodes) -> Float64Array:
         """Open mass of the roots once the free sources have made their first offer, [roots]."""
@@ -174,12 +182,14 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         return np.asarray(1.0 - taken)
 
     def _worth_drafting(
-        self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array, survival: Float64Array
+        self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array, sure: Float64Array
     ) -> int:
-        """How many of `rows` (most open mass first) a growth should run on; 0: no growth."""
-        context, forest, cost = level.context, level.forest, self._bound.cost
+        """How many of `rows` (most open mass first) a growth should run on; 0: no growth.
+
+        `sure` is the survival of the request's nodes so far, falling.
+        """
+        context, cost = level.context, self._bound.cost
         record = self._records[int(context.request_id[request])]
-        capacity = int(context.position[request])
         held = record.hits / record.growths
         probe = self.settings.probe_rounds
         if level.index == 0:
@@ -187,16 +197,15 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
                 return 1
             agreement = float(context.draft_agreement[request])
             held = held if np.isnan(agreement) else agreement
-        rate = self._rate(int(context.request_id[request]), capacity)
-        inner = (forest.request == request) & (forest.parent >= 0)
-        sure = -np.sort(-survival[inner])
-        curve = verify_curve(self._bound, len(sure) + len(rows), capacity)
-        kept = best_prefix(sure, curve[: len(sure) + 1], rate)
-        tokens = _growth_tokens(forest, rows, int(context.catch_up[request]))
+        nodes = len(sure) + len(rows)
+        priced = self._prices(int(context.request_id[request]), int(context.position[request]), nodes)
+        curve = priced.curves.verify
+        kept = best_prefix(sure, curve[: len(sure) + 1], priced.rate)
+        tokens = _growth_tokens(level.forest, rows, int(context.catch_up[request]))
         prices = np.zeros(len(rows) + 1, dtype=np.float64)
-        prices[1:] = cost.draft_ms(tokens, capacity) + cost.policy_ms + cost.level_ms
+        prices[1:] = priced.curves.draft_ms(tokens) + cost.policy_ms + cost.level_ms
         prices += curve[kept : kept + len(rows) + 1] - curve[kept]  # each growth is to add about one row
-        return best_prefix(held * open_mass, prices, rate)
+        return best_prefix(held * open_mass, prices, priced.rate)
 
 
 def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
@@ -206,7 +215,7 @@ def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
     return np.maximum(survival - covered, 0.0)
 
 
-def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> Float64Array:
+def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> Int64Array:
     """Draft tokens that growing the first 1, 2, .. of `rows` runs, missing ancestors and catch-up included, [rows]."""
     run: set[int] = set()
     extra = 0
@@ -217,4 +226,4 @@ def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> F
             extra += catch_up if forest.parent[row] < 0 else 0
             row = int(forest.parent[row])
         counts.append(len(run) + extra)
-    return np.asarray(counts, dtype=np.float64)
+    return np.asarray(counts, dtype=np.int64)

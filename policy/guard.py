@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from treewise.data.errors import require
-from treewise.policy.budget import modelled_ms
+from treewise.policy.budget import SharedDeployments, modelled_ms
 from treewise.policy.bundle import Bundle
 from treewise.policy.comparison import Arm, Comparison, ComparisonCounters, ComparisonSettings
 from treewise.policy.hook import (
@@ -17,7 +17,6 @@ from treewise.policy.hook import (
     Level,
     Reach,
     RequestInfo,
-    RoundContext,
     RoundOutcome,
     State,
     TreePolicy,
@@ -72,7 +71,7 @@ class GuardedPolicy(LearnedPolicy):
         self.comparison = Comparison(self.guard.comparison, self._fixed is not None)
         self._arm: Arm = "learned"  # of the round in progress
         self._is_decided = False  # the arm has selected this round's nodes
-        self._priced: dict[Arm, Deployment] = {}  # what the rounds of the other arms are priced by
+        self._priced: dict[Arm, SharedDeployments] = {}  # what the rounds of the other arms are priced by
 
     @property
     def spec(self) -> str:
@@ -98,7 +97,10 @@ class GuardedPolicy(LearnedPolicy):
         super().bind(deployment)
         self._plain.bind(deployment)
         free = replace(deployment.cost, policy_ms=0.0)  # plain decoding asks nobody
-        self._priced = {"fixed": deployment, "plain": replace(deployment, cost=free)}
+        self._priced = {
+            "fixed": SharedDeployments(deployment),
+            "plain": SharedDeployments(replace(deployment, cost=free)),
+        }
         if self._fixed is not None:
             self._fixed.bind(deployment)
 
@@ -132,15 +134,15 @@ class GuardedPolicy(LearnedPolicy):
         self._is_decided = False
         other, context = self._other, outcome.context
         if other is None:
-            before = self._total_ms(context)
-            super().observe(outcome)
-            spent = self._total_ms(context) - before  # what it has just priced
+            each = modelled_ms(outcome, self._in_batch(context))
+            self._add(outcome, each)
+            spent = float(each.sum())
             known = ((outcome.match >= 0) & (outcome.nodes.parent >= 0)).nonzero()[0]
             self.recalibration.observe(self.round_match[known], outcome.match[known])
         else:
             other.observe(outcome)
-            spent = float(modelled_ms(outcome, self._priced[self._arm]).sum())
-        cost, tokens = self._bound.cost, outcome.committed_tokens.tolist()
+            spent = float(modelled_ms(outcome, self._priced[self._arm].of(context.batch_size)).sum())
+        cost, tokens = self._in_batch(context).cost, outcome.committed_tokens.tolist()
         plain = sum(
             count * cost.plain_ms(place) for count, place in zip(tokens, context.position.tolist(), strict=True)
         )
@@ -152,10 +154,6 @@ class GuardedPolicy(LearnedPolicy):
         super().finish(request_id, reason)
         if self._fixed is not None:
             self._fixed.finish(request_id, reason)
-
-    def _total_ms(self, context: RoundContext) -> float:
-        """Milliseconds of all rounds that the learned policy decided for the requests of `context`."""
-        return sum(self._records[request].ms for request in context.request_id.tolist())
 
     @property
     def _other(self) -> TreePolicy | None:

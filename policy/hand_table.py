@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError, require
 from treewise.policy.hook import Nodes
+from treewise.policy.table_file import read_table
 
 SCHEMA_VERSION = 1
 Float64Array = NDArray[np.float64]
@@ -101,11 +101,4 @@ class HandTable:
     @classmethod
     def load(cls, path: str | Path) -> HandTable:
         """The table in a JSON file. Raises `ParameterError` where there is none."""
-        file = Path(path)
-        require(str(path) != "" and file.is_file(), "table", "a file that exists", str(path))
-        try:
-            value = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ParameterError(f"table must be a JSON file, got {str(path)!r}: {error}") from error
-        require(isinstance(value, dict), "table", "one JSON object", type(value).__name__)
-        return cls.from_json(value)
+        return cls.from_json(read_table(path))

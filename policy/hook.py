@@ -90,6 +90,20 @@ class TimedPolicy(Protocol):
         """Mean milliseconds of one `expand` or `select`, measured where the policy was made."""
 
 
+@runtime_checkable
+class SharingPolicy(Protocol):
+    """A policy that may spend one budget over a batch, so that a request's mates change its decisions."""
+
+    @property
+    def shares_budget(self) -> bool:
+        """Whether it does."""
+
+
+def shares_budget(policy: object) -> bool:
+    """Whether `policy` says that a decision for one request reads the others; the rule is that it does not."""
+    return isinstance(policy, SharingPolicy) and policy.shares_budget
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """What a policy is told once, before the first request."""
@@ -120,6 +134,7 @@ class RequestInfo:
     prompt_tokens: int
     max_new_tokens: int
     temperature: float  # 0: greedy
+    task: str = ""  # kind of task, in the caller's or a recogniser's word; empty: nobody said
 
 
 @dataclass(frozen=True, slots=True)

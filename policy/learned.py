@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from treewise.data.cost import share_of_call
 from treewise.data.errors import BundleError, MissingExtraError, require
-from treewise.policy.budget import modelled_ms
+from treewise.policy.budget import SharedDeployments, modelled_ms
 from treewise.policy.bundle import Bundle, Model
 from treewise.policy.features import FEATURES
 from treewise.policy.flat_scorer import FlatScorer
@@ -83,17 +84,18 @@ def make_scorer(model: Model, name: ScorerName = "auto", compiled: Compiled = "a
 
 @dataclass(slots=True)
 class _Record:
-    """What one request has brought so far, and the first guess as though it were rounds."""
+    """What one request has brought so far."""
 
-    tokens: float
-    ms: float
+    tokens: float = 0.0
+    plain_tokens: float = 0.0  # that plain decoding would have brought in the same milliseconds
 
 
 class LearnedPolicy:
     """Decides width, depth and budget by learned match probabilities and the deployment's own prices.
 
-    One bundle serves any cost profile. The throughput that prices a millisecond starts at the bundle's guess and
-    follows what the request's own rounds reach, in profile milliseconds.
+    One bundle serves any cost profile and batch size. The throughput that prices a millisecond starts at the bundle's
+    guess and follows what the request's own rounds reach, in profile milliseconds; in a batch both tokens and
+    milliseconds are one request's share, so the renewal argument holds for the batch as it does for one.
     """
 
     state: State = "request"
@@ -114,6 +116,7 @@ class LearnedPolicy:
         self._growth = make_scorer(bundle.growth, scorer, compiled) if bundle.growth is not None else None
         self._records: dict[int, _Record] = {}
         self._deployment: Deployment | None = None
+        self._shared: SharedDeployments | None = None
         self._weighing: Weighing | None = None
         self._scores = RowScores(0)
         self._described: Float32Array = np.zeros((0, len(FEATURES)), dtype=np.float32)  # rows scored by the last call
@@ -145,14 +148,14 @@ class LearnedPolicy:
         """Take the prices. Raises `BundleError` where the deployment reaches outside the bundle's envelope."""
         self.bundle.check_deployment(deployment)
         # Its own calls are priced by its own time.
-        cost = replace(deployment.cost, policy_ms=self.call_ms)
+        cost = replace(deployment.cost, policy_ms=share_of_call(self.call_ms, deployment.cost.requests))
         self._deployment = replace(deployment, cost=cost)
+        self._shared = SharedDeployments(self._deployment)
         self._weighing = self._weigh(self._deployment, self.settings)
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the bundle's guess of the throughput."""
-        plain_ms = max(self._bound.cost.plain_ms(request.prompt_tokens), 1e-9)
-        self._records[request.request_id] = _Record(RATE_ROUNDS * self.settings.rate_over_plain, RATE_ROUNDS * plain_ms)
+        self._records[request.request_id] = _Record()
 
     def expand(self, level: Level) -> Expansion:
         """Scores the new rows, then weighs what each growth adds against its price."""
@@ -171,11 +174,7 @@ class LearnedPolicy:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update each request's throughput."""
-        spent = modelled_ms(outcome, self._bound)
-        for place, request in enumerate(outcome.context.request_id.tolist()):
-            record = self._records[request]
-            record.tokens += float(outcome.committed_tokens[place])
-            record.ms += float(spent[place])
+        self._add(outcome, modelled_ms(outcome, self._in_batch(outcome.context)))
 
     def finish(self, request_id: int, reason: str) -> None:
         """Forget the request."""
@@ -191,10 +190,11 @@ class LearnedPolicy:
         """Probability that the whole path of each row of the latest round matches, [rows]; None before a scoring."""
         return self._scores.survival
 
-    def rate(self, request_id: int) -> float:
-        """Throughput of this request so far, tokens per millisecond. Prices never go below plain decoding's."""
+    def speedup(self, request_id: int) -> float:
+        """Throughput of this request so far over plain decoding, the first guess counting as `RATE_ROUNDS` of it."""
         record = self._records[request_id]
-        return record.tokens / record.ms
+        guess = RATE_ROUNDS * self.settings.rate_over_plain
+        return (guess + record.tokens) / (RATE_ROUNDS + record.plain_tokens)
 
     @property
     def _bound(self) -> Deployment:
@@ -206,11 +206,27 @@ class LearnedPolicy:
         assert self._weighing is not None, "bind comes before the first request"
         return self._weighing
 
+    def _in_batch(self, context: RoundContext) -> Deployment:
+        """The deployment as one request of the round's batch pays for it."""
+        assert self._shared is not None, "bind comes before the first request"
+        return self._shared.of(context.batch_size)
+
+    def _add(self, outcome: RoundOutcome, spent: Float64Array) -> None:
+        """Add a round that took `spent` [requests] milliseconds to each request's throughput."""
+        context, cost = outcome.context, self._in_batch(outcome.context).cost
+        for place, request in enumerate(context.request_id.tolist()):
+            record = self._records[request]
+            record.tokens += float(outcome.committed_tokens[place])
+            record.plain_tokens += float(spent[place]) / max(cost.plain_ms(int(context.position[place])), 1e-9)
+
     def _open(self, level: Level) -> Expansion:
         """The opening level: the free sources wherever there are any, the draft where it pays to ask it at once."""
         context, roots = level.context, level.candidates
         weighing = self._bound_weighing
-        self._scores = weighing.open(context, [self.rate(request) for request in context.request_id.tolist()])
+        cost = self._in_batch(context).cost
+        places = zip(context.request_id.tolist(), context.position.tolist(), strict=True)
+        rates = [self.speedup(request) / max(cost.plain_ms(position), 1e-9) for request, position in places]
+        self._scores = weighing.open(context, rates)
         self._described = self._described[:0]
         rows = (roots.may_grow & _DRAFT_BIT).nonzero()[0]
         self._score_growth(level.forest, rows, context)

@@ -27,7 +27,10 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One finished round, as recorders and tests see it; valid until the next round."""
+    """One request's part of a finished round, as recorders and tests see it; valid until the next round.
+
+    Milliseconds are its share where several requests ran together; context, tree and walk are those of all of them.
+    """
 
     index: int
     context: RoundContext
@@ -45,8 +48,30 @@ class RoundRecord:
     policy_ms: float
     policy_calls: int  # expand and select that reached the policy, the fallback's aside
     policy_failures: int  # exceptions and violations of the policy, of any call since the driver's record before
-    verify_rows: int
+    verify_rows: int  # of the whole pass, dead ones included
     finish: str  # "" while the request goes on
+    growth_tokens: tuple[int, ...]  # draft tokens that each growth ran for this request, catch-up included
+    place: int = 0  # of this request in the round's batch
+
+    @property
+    def accepted_length(self) -> int:
+        """Depth of the deepest accepted node."""
+        return int(self.walk.accepted_length[self.place])
+
+    @property
+    def num_nodes(self) -> int:
+        """Verified nodes of this request."""
+        if len(self.context.request_id) == 1:
+            return self.tree.num_nodes
+        return int((self.tree.kept & (self.tree.forest.column("request") == self.place)).sum()) - 1
+
+    @property
+    def levels(self) -> int:
+        """Levels that were asked about this request, the opening one included."""
+        level = self.tree.forest.column("level")
+        if len(self.context.request_id) > 1:
+            level = level[self.tree.forest.column("request") == self.place]
+        return 1 + int(level.max())
 
 
 def walk(tree: RoundTree, num_requests: int, next_token: NextToken) -> Walk:

@@ -97,6 +97,11 @@ class Curves:
         cheapest = max(float((first[1:] - first[:-1]).min()), 0.0)
         return cls(verify, grid.at(_TOKENS, capacity), grid, capacity, cheapest, verify[_SHIFTED])
 
+    def draft_ms(self, tokens: NDArray[np.integer[Any]]) -> Float64Array:
+        """Milliseconds of one growth of `tokens` [n] tokens, ascending."""
+        known = tokens[-1] < len(self.draft)
+        return np.asarray(self.draft[tokens] if known else self.grid.at(tokens, self.capacity))
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -114,10 +119,7 @@ class Prices:
 
     def draft_ms(self, tokens: NDArray[np.integer[Any]]) -> Float64Array:
         """Milliseconds of one growth of `tokens` [n] tokens, ascending, and of the level that it opens."""
-        curves = self.curves
-        if tokens[-1] < len(curves.draft):
-            return np.asarray(curves.draft[tokens] + self.call_ms)
-        return np.asarray(curves.grid.at(tokens, curves.capacity) + self.call_ms)
+        return self.curves.draft_ms(tokens) + self.call_ms
 
 
 def normalise_siblings(match: Float64Array, parent: NDArray[np.integer[Any]], roots: int = 1) -> Float64Array:

@@ -19,9 +19,9 @@ def rank_in_group(score: NDArray[Any], group: NDArray[Any], eligible: BoolArray 
     if not count:
         return np.zeros(0, dtype=np.int32)
     places = np.arange(count)
-    worth = np.where(np.isnan(score), -np.inf, score)
-    behind = np.zeros(count, dtype=np.bool_) if eligible is None else ~eligible
-    order = np.lexsort((places, -worth, behind, group))
+    keys = (-np.where(np.isnan(score), -np.inf, score), group)
+    # The sort is stable, so that ties stay in the order of the rows.
+    order = np.lexsort(keys if eligible is None else (keys[0], ~eligible, group))
     ordered = group[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     rank = np.empty(count, dtype=np.int32)
@@ -31,13 +31,17 @@ def rank_in_group(score: NDArray[Any], group: NDArray[Any], eligible: BoolArray 
 
 def best_in_group(score: NDArray[Any], group: NDArray[Any], eligible: BoolArray, count: int | Int32Array) -> BoolArray:
     """The `count` best eligible rows of each group; an array [rows] gives each row its group's count."""
-    return np.asarray(eligible & (rank_in_group(score, group, eligible) < count))
+    rows = np.flatnonzero(eligible)
+    best = np.zeros(len(score), dtype=np.bool_)
+    best[rows] = rank_in_group(score[rows], group[rows]) < (count if np.ndim(count) == 0 else np.asarray(count)[rows])
+    return best
 
 
-def top_nodes(nodes: Nodes, count: int) -> BoolArray:
+def top_nodes(nodes: Nodes, count: int | Int32Array) -> BoolArray:
     """The roots and the `count` admitted nodes of each request with the highest path prior, [rows].
 
-    The set is closed under parents: no path prior exceeds its parent's, and parents have lower rows.
+    An array [rows] gives each row its request's count. The set is closed under parents: no path prior exceeds its
+    parent's, and parents have lower rows.
     """
     inner = nodes.admitted & (nodes.parent >= 0)
     return best_in_group(nodes.path_prior, nodes.request, inner, count) | (nodes.parent < 0)

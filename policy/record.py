@@ -71,8 +71,20 @@ def node_columns(
 class LiveRecorder:
     """Turns the rounds of one request into trace rows; `add` after each round, `finish` at the end."""
 
-    def __init__(self, prompt_id: str, task: str, prompt_tokens: int, temperature: float, seed: int) -> None:
-        self._fixed = {"prompt_id": prompt_id, "task": task, "prompt_tokens": prompt_tokens}
+    def __init__(
+        self,
+        prompt_id: str,
+        task: str,
+        prompt_tokens: int,
+        temperature: float,
+        seed: int,
+        told_task: str = "",
+        explorer: str = "",
+        propensity: float = 1.0,
+    ) -> None:
+        """`explorer`: spec of the policy that was drawn to decide, with probability `propensity`; empty: none was."""
+        self._fixed = {"prompt_id": prompt_id, "task": task, "told_task": told_task, "prompt_tokens": prompt_tokens}
+        self._decider = {"explorer": explorer, "propensity": propensity}
         self._temperature = temperature
         self._seed = seed
         self._rounds: list[dict[str, Any]] = []
@@ -80,41 +92,43 @@ class LiveRecorder:
         self._draft_agrees: dict[int, int] = {}  # position of the guess -> whether it agreed
 
     def add(self, record: RoundRecord) -> None:
-        """Take one round; everything is copied out of the engine's buffers."""
-        context, forest, tree = record.context, record.tree.forest, record.tree
-        nodes = node_columns(forest, 0, record.index, 0, tree.kept, record.walk.on_path, record.walk.match)
+        """Take one round of the request; everything is copied out of the engine's buffers."""
+        context, forest, tree, own = record.context, record.tree.forest, record.tree, record.place
+        nodes = node_columns(forest, 0, record.index, own, tree.kept, record.walk.on_path, record.walk.match)
         self._nodes.append(nodes)
         for place, agrees in enumerate(record.draft_agrees):
             self._draft_agrees[record.agrees_from + place] = agrees
         self._rounds.append(
             {
                 **self._fixed,
+                **self._decider,
                 "request": 0,
                 "round": record.index,
-                "position": int(context.position[0]),
-                "generated_tokens": int(context.generated_tokens[0]),
-                "remaining_tokens": int(context.remaining_tokens[0]),
+                "position": int(context.position[own]),
+                "generated_tokens": int(context.generated_tokens[own]),
+                "remaining_tokens": int(context.remaining_tokens[own]),
                 "temperature": self._temperature,
                 "seed": self._seed,
                 "root_token": record.root_token,
                 "committed": record.committed,
                 "lookup_agrees": record.lookup_agrees,
-                "target_entropy": float(context.target_entropy[0]),
-                "target_margin": float(context.target_margin[0]),
-                **{name: float(forest.column(name)[0]) for name in ROOT_SIGNALS},
-                "opening": int(forest.column("grown")[0]),
+                "target_entropy": float(context.target_entropy[own]),
+                "target_margin": float(context.target_margin[own]),
+                **{name: float(forest.column(name)[own]) for name in ROOT_SIGNALS},
+                "opening": int(forest.column("grown")[own]),
                 "num_nodes": len(nodes["node"]),
-                "accepted_length": int(record.walk.accepted_length[0]),
-                "draft_growths": len(tree.growth_tokens),
-                "draft_tokens": sum(tree.growth_tokens),
+                "accepted_length": record.accepted_length,
+                "draft_growths": len(record.growth_tokens),
+                "draft_tokens": sum(record.growth_tokens),
                 "verify_rows": record.verify_rows,
-                "policy_calls": tree.policy_calls,
+                "policy_calls": record.levels + 1,
                 "fallback": record.fallback,
                 "suspended": record.suspended,
                 "draft_ms": record.draft_ms,
                 "verify_ms": record.verify_ms,
                 "policy_ms": record.policy_ms,
                 "finish": record.finish,
+                "batch_size": context.batch_size,
             }
         )
 

@@ -8,20 +8,25 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from treewise.data.errors import ParameterError, PolicySpecError
+from treewise.policy.by_task import ByTaskPolicy
 from treewise.policy.chain import ChainPolicy
 from treewise.policy.cumulative import CumulativePolicy
 from treewise.policy.entropy import EntropyPolicy
+from treewise.policy.feedback import FeedbackPolicy
 from treewise.policy.frontier import FrontierPolicy
 from treewise.policy.frontier_table import FrontierTablePolicy
 from treewise.policy.hook import TreePolicy
+from treewise.policy.opt_tree import OptTreePolicy
 from treewise.policy.plain import PlainPolicy
 from treewise.policy.rule import RulePolicy, format_spec, format_value, setting_names
+from treewise.policy.sequoia import SequoiaPolicy
 from treewise.policy.static import StaticPolicy
 from treewise.policy.switch import SwitchPolicy
 from treewise.policy.topn import TopNPolicy
 
 LEARNED = "learned"
 GUARDED = "guarded"
+SHARED = "shared"
 RULES: dict[str, type[RulePolicy[Any]]] = {
     rule.name: rule
     for rule in (
@@ -31,14 +36,18 @@ RULES: dict[str, type[RulePolicy[Any]]] = {
         TopNPolicy,
         EntropyPolicy,
         CumulativePolicy,
+        OptTreePolicy,
         FrontierPolicy,
+        FeedbackPolicy,
         SwitchPolicy,
     )
 }
 
 
 # Rules that cannot do without a file: `name:FILE`, further settings behind it.
-FILED: dict[str, type[RulePolicy[Any]]] = {FrontierTablePolicy.name: FrontierTablePolicy}
+FILED: dict[str, type[RulePolicy[Any]]] = {
+    rule.name: rule for rule in (FrontierTablePolicy, SequoiaPolicy, ByTaskPolicy)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +55,14 @@ class PolicyDescription:
     """One registered policy, for people."""
 
     name: str
-    spec: str  # with its defaults; `learned:DIR` and `frontier-table:FILE` where it needs a folder or a file
+    spec: str  # with its defaults; `learned:DIR` and `sequoia:FILE` where it needs a folder or a file
     summary: str
     settings: tuple[tuple[str, str], ...]  # (name, default)
 
 
 def policy_names() -> tuple[str, ...]:
     """Every name that a spec string may start with."""
-    return (*RULES, *FILED, LEARNED, GUARDED)
+    return (*RULES, *FILED, LEARNED, GUARDED, SHARED)
 
 
 def describe_policies() -> tuple[PolicyDescription, ...]:
@@ -67,23 +76,26 @@ def describe_policies() -> tuple[PolicyDescription, ...]:
         rules.append(PolicyDescription(name, spec, _summary(rule), defaults))
     learned = PolicyDescription(LEARNED, f"{LEARNED}:DIR", "A trained policy bundle.", ())
     summary = "A trained policy bundle that recalibrates itself and steps aside while something simpler is faster."
-    return (*rules, learned, PolicyDescription(GUARDED, f"{GUARDED}:DIR", summary, ()))
+    guarded = PolicyDescription(GUARDED, f"{GUARDED}:DIR", summary, ())
+    shared = "A trained policy bundle with one verify budget for all requests of a batch."
+    return (*rules, learned, guarded, PolicyDescription(SHARED, f"{SHARED}:DIR", shared, ()))
 
 
 def parse_policy(spec: str) -> TreePolicy:
     """The policy that `spec` names: `name`, `name:5`, `name:3x4`, `name:key=value,...`, mixes, `name:FILE,key=value`,
-    `learned:DIR` or `guarded:DIR`.
+    `learned:DIR`, `guarded:DIR` or `shared:DIR`.
 
     Raises `PolicySpecError` on an unknown name, setting or value.
     """
     name, colon, rest = spec.strip().partition(":")
-    if name in (LEARNED, GUARDED):
+    if name in (LEARNED, GUARDED, SHARED):
         if not rest:
             raise PolicySpecError(f"policy must be {name}:DIR with the folder of a bundle, got {spec!r}")
         from treewise.policy.guard import GuardedPolicy  # the scorers' packages load only when a bundle is asked for
         from treewise.policy.learned import LearnedPolicy
+        from treewise.policy.shared_budget import SharedBudgetPolicy
 
-        return (LearnedPolicy if name == LEARNED else GuardedPolicy).load(rest)
+        return {LEARNED: LearnedPolicy, GUARDED: GuardedPolicy, SHARED: SharedBudgetPolicy}[name].load(rest)
     rule = RULES.get(name) or FILED.get(name)
     if rule is None:
         raise PolicySpecError(f"policy must be one of {', '.join(policy_names())}, got {name!r} in {spec!r}")

@@ -30,7 +30,8 @@ from treewise.policy.hook import (
 Sources: TypeAlias = Literal["all", "both", "draft", "lookup", "recycled", "free"]
 SettingsT = TypeVar("SettingsT")
 _ALL = DRAFT | FREE
-_SOURCE_BITS: dict[str, int] = {
+# Source bits by the name of a choice.
+SOURCE_BITS: dict[str, int] = {
     "all": _ALL,
     "both": DRAFT | LOOKUP,
     "draft": DRAFT,
@@ -47,7 +48,7 @@ class SourceChoice:
     sources: Sources = "all"
 
     def __post_init__(self) -> None:
-        require(self.sources in _SOURCE_BITS, "sources", f"one of {', '.join(sorted(_SOURCE_BITS))}", self.sources)
+        require(self.sources in SOURCE_BITS, "sources", f"one of {', '.join(sorted(SOURCE_BITS))}", self.sources)
 
 
 class RulePolicy(ABC, Generic[SettingsT]):
@@ -65,7 +66,7 @@ class RulePolicy(ABC, Generic[SettingsT]):
     def __init__(self, settings: SettingsT | None = None) -> None:
         self.settings: SettingsT = self.settings_type() if settings is None else settings
         choice = self.settings
-        self._wanted = _SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else _ALL
+        self._wanted = SOURCE_BITS[choice.sources] if isinstance(choice, SourceChoice) else _ALL
         self._bits = self._wanted
         self._envelope = Envelope()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from treewise.policy.budget import SharedDeployments
 from treewise.policy.features import growth_features, node_features
 from treewise.policy.hook import (
     DRAFT,
@@ -45,16 +46,23 @@ _LOOKUP_BIT, _RECYCLED_BIT = np.uint8(LOOKUP), np.uint8(RECYCLED)
 
 
 class Weighing:
-    """The planner over the rows of a batch, in numpy, for one deployment."""
+    """The planner over the rows of a batch, in numpy, for one deployment.
+
+    Requests of a batch share every pass, so a row of one of them is priced as though its mates did alike: what
+    `batch_size` times the rows cost, divided by `batch_size`. What the mates really do changes no decision.
+    """
 
     def __init__(self, deployment: Deployment, settings: PlannerSettings) -> None:
         self.deployment = deployment
         self.settings = settings
-        self._pricing = Pricing(deployment)
+        self._shared = SharedDeployments(deployment)
+        self._pricings: dict[int, Pricing] = {}  # by batch size
+        self._pricing = self._priced(1)  # of the round in progress
 
     def open(self, context: RoundContext, rates: Sequence[float]) -> RowScores:
-        """The scores of a round that opens; `rates` [requests] in tokens per millisecond."""
+        """The scores of a round that opens; `rates` [requests] in tokens per millisecond of a request's share."""
         scores = RowScores(len(rates))
+        self._pricing = self._priced(context.batch_size)
         scores.prices = [
             self._pricing.at(capacity, rate) for capacity, rate in zip(context.position.tolist(), rates, strict=True)
         ]
@@ -142,6 +150,13 @@ class Weighing:
             covering = self._pricing.cover(prices, len(rows))
             keep[keep_rows(survival, rows, covering, self.settings.prune_scale)] = True
         return keep
+
+    def _priced(self, batch_size: int) -> Pricing:
+        """The prices of one of `batch_size` requests."""
+        found = self._pricings.get(batch_size)
+        if found is None:
+            found = self._pricings[batch_size] = Pricing(self._shared.of(batch_size))
+        return found
 
     def _ask_free(self, scores: RowScores, level: Level, survival: Float64Array, grow: UInt8Array) -> None:
         """Add the free sources' bits to `grow` [candidates] where they pay; `survival` is [candidates] as well.

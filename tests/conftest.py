@@ -11,6 +11,9 @@ from hypothesis import settings
 # Read by the hub's client when it is first imported, so no fixture could set it in time.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# One process: a test that is about several says so.
+os.environ["TREEWISE_WORKERS"] = "1"
+
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 

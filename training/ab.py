@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,13 @@ from treewise.policy.hook import TreePolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.ab_report import AbReport, AbRow, ProfileOrigin, judged, row_of, speed_totals
 from treewise.training.break_even import BreakEven, break_even
-from treewise.training.contest import Contender, contest, oracle_tally
+from treewise.training.contest import Contender, contests
+from treewise.training.contest_work import ORACLE as ORACLE
 from treewise.training.logged_trace import LoggedTrace, check_distinct
 from treewise.training.oracle import depth_oracle
 from treewise.training.statistics import RESAMPLES, SpeedRatio
 from treewise.training.tally import Tally, joined
 from treewise.training.verdict import FEW_PROMPTS, MARGIN
-
-ORACLE = "oracle"
 
 
 def ab(
@@ -39,6 +38,7 @@ def ab(
     tuned_on: Sequence[LoggedTrace] = (),
     with_depth_oracles: bool = False,
     as_recorded: bool = False,
+    workers: int = 1,
 ) -> AbReport:
     """Replay every policy on every request under every cost profile; the first policy is the one compared against.
 
@@ -47,28 +47,30 @@ def ab(
     the traces that settings were chosen on: prompts of theirs among the judged ones bring a warning. Depth oracles
     watch every round, so that requests cannot be replayed side by side, which is many times slower.
     `as_recorded`: rounds of live traces that the log says a fallback finished are taken from it as they are.
+    `workers` processes share the replays: see `contests`; the report does not depend on how many.
 
     Under each profile the policies over all tasks are one family of comparisons, and policies x tasks another; each
     family is corrected for its size. Profiles are deployments, each a question of its own, and not corrected for.
 
     Raises `CoverageError` where a policy may ask for more than a trace holds, where traces are of different pairs, and
-    where a live trace was written by another policy, for only what that policy asked for was logged.
+    where a live trace was written by another policy, for only what that policy asked for was logged: see `estimate`.
+    Requests that an exploring policy decided are left out.
     """
     require(len(traces) > 0, "traces", "at least one", len(traces))
     require(len(costs) > 0, "costs", "at least one profile", len(costs))
     profiles = [cost.name for cost in costs]
     require(len(set(profiles)) == len(profiles), "costs", "profiles of different names", profiles)
     contenders = contenders_of(policies)
-    _check_traces(traces, contenders)
+    check_traces(traces, contenders)
     kinds = [trace.manifest.kind for trace in traces]
     require(not as_recorded or set(kinds) == {"live"}, "as_recorded", "off unless all traces are live", as_recorded)
     check_distinct(traces)
+    traces = [trace.unexplored() for trace in traces]
     has_oracle = all(trace.manifest.kind == "dense" for trace in traces)
     tallies: dict[tuple[int, str], list[Tally]] = {}
-    for trace in traces:
-        found = contest(trace, costs, contenders, envelope, advance, with_depth_oracles, as_recorded)
-        if has_oracle:
-            found |= {(place, ORACLE): oracle_tally(trace, cost, envelope) for place, cost in enumerate(costs)}
+    for found in contests(
+        traces, costs, contenders, envelope, advance, with_depth_oracles, as_recorded, workers, has_oracle
+    ):
         for key, tally in found.items():
             tallies.setdefault(key, []).append(tally)
     names = tuple(contender.name for contender in contenders)
@@ -93,7 +95,11 @@ def ab(
         depth_oracles=tuple(bounds),
         break_even=tuple(flips),
         margin=margin,
-        warnings=(*_few_prompts(rows, profiles[0]), *_overlap(traces, tuned_on)),
+        warnings=(
+            *few_prompts({row.task: row.prompts for row in rows if row.profile == profiles[0]}),
+            *_overlap(traces, tuned_on),
+            *told_labels(contenders, traces),
+        ),
     )
 
 
@@ -153,24 +159,43 @@ def contenders_of(policies: Sequence[str | TreePolicy | Contender]) -> list[Cont
 
 
 def trained_on_judged(contenders: Sequence[Contender], folders: Sequence[Path]) -> list[str]:
-    """A warning for each policy whose bundle says that it was trained on one of the traces in `folders`."""
+    """A warning for each policy whose bundle or table says that it was fitted on one of the traces in `folders`."""
     found = []
     hashes: dict[str, str] = {}
     for contender in contenders:
-        bundle = getattr(contender.make(), "bundle", None)
-        trained = bundle.provenance.get("traces", {}) if bundle is not None else {}
+        trained = _fitted_on(contender.make())
         if not trained:
             continue
         hashes = hashes or {TraceReader(folder).content_hash(): str(folder) for folder in folders}
-        both = [hashes[content] for content in trained.values() if content in hashes]
+        both = [hashes[content] for content in trained if content in hashes]
         if both:
             found.append(f"{contender.name} was trained on {', '.join(both)}: its speed there flatters it")
     return found
 
 
-def _few_prompts(rows: Sequence[AbRow], profile: str) -> list[str]:
-    """A warning where intervals rest on few prompts, overall or by task."""
-    counts = {row.task: row.prompts for row in rows if row.profile == profile}
+def _fitted_on(policy: TreePolicy) -> list[str]:
+    """Content hashes of the traces that the policy's bundle, or its table of probabilities, was fitted on."""
+    bundle, table = getattr(policy, "bundle", None), getattr(policy, "table", None)
+    if bundle is not None:
+        return list(bundle.provenance.get("traces", {}).values())
+    return [line.rpartition(" ")[2] for line in getattr(table, "origin", ())]  # each a name and a hash
+
+
+def told_labels(contenders: Sequence[Contender], traces: Sequence[LoggedTrace]) -> list[str]:
+    """A warning where policies that go by a recogniser live are told the prompts' own labels by a dense trace."""
+    names = [contender.name for contender in contenders if getattr(contender.make(), "recogniser", None) is not None]
+    labelled = [trace for trace in traces if trace.manifest.kind == "dense"]
+    labelled = [trace for trace in labelled if "recogniser" not in trace.manifest.input_hashes]
+    where = ", ".join(trace.name for trace in labelled)
+    return [
+        f"{name} is told the prompts' labels in {where}, live what its recogniser makes of them: `treewise tasks tell`"
+        for name in (names if labelled else [])
+    ]
+
+
+def few_prompts(by_task: Mapping[str, int]) -> list[str]:
+    """A warning where intervals rest on few prompts, overall or by task; `by_task` counts them, "" being all."""
+    counts = dict(by_task)
     whole = counts.pop("")
     if whole < FEW_PROMPTS:
         return [f"traces hold {whole} prompts: below {FEW_PROMPTS} the intervals are too narrow"]
@@ -181,7 +206,7 @@ def _few_prompts(rows: Sequence[AbRow], profile: str) -> list[str]:
 def _overlap(traces: Sequence[LoggedTrace], tuned_on: Sequence[LoggedTrace]) -> list[str]:
     """A warning where a prompt, told by its id and its length in tokens, is judged and was tuned on."""
     judged_prompts, tuned = (
-        {(request.prompt_id, request.prompt_tokens) for trace in group for request in trace.requests}
+        {(request.prompt_id, request.prompt_tokens) for trace in group for request in trace.entries}
         for group in (traces, tuned_on)
     )
     both = sorted(prompt for prompt, _ in judged_prompts & tuned)
@@ -193,9 +218,10 @@ def _overlap(traces: Sequence[LoggedTrace], tuned_on: Sequence[LoggedTrace]) -> 
     ]
 
 
-def _check_traces(traces: Sequence[LoggedTrace], contenders: Sequence[Contender]) -> None:
+def check_traces(traces: Sequence[LoggedTrace], contenders: Sequence[Contender]) -> None:
+    """Raise `CoverageError` where traces are of different pairs, or live ones of another policy than the contenders."""
     for trace in traces:
-        if _pair_differs(trace, traces[0]):
+        if pair_differs(trace, traces[0]):
             raise CoverageError(
                 f"traces must be of one pair, got {traces[0].pair_name} in {traces[0].name} "
                 f"and {trace.pair_name} in {trace.name}"
@@ -203,15 +229,15 @@ def _check_traces(traces: Sequence[LoggedTrace], contenders: Sequence[Contender]
         if trace.manifest.kind == "dense":
             continue
         writer = trace.manifest.policy
-        others = [contender.name for contender in contenders if not _same_policy(contender.name, writer)]
+        others = [contender.name for contender in contenders if not same_policy(contender.name, writer)]
         if others:
             raise CoverageError(
                 f"trace {trace.name} is a live trace of policy {writer}: its trees hold what that policy asked for, "
-                f"so it cannot say what {', '.join(others)} would have done; use a dense trace"
+                f"so it cannot say what {', '.join(others)} would have done; use a dense trace, or estimate"
             )
 
 
-def _pair_differs(trace: LoggedTrace, other: LoggedTrace) -> bool:
+def pair_differs(trace: LoggedTrace, other: LoggedTrace) -> bool:
     """Whether two traces are of different pairs: other hashes, whatever the parts are called."""
     mine, theirs = trace.manifest.pair, other.manifest.pair
     if mine == theirs:
@@ -222,7 +248,7 @@ def _pair_differs(trace: LoggedTrace, other: LoggedTrace) -> bool:
         return True
 
 
-def _same_policy(spec: str, writer: str | None) -> bool:
+def same_policy(spec: str, writer: str | None) -> bool:
     """Whether two spec strings make the same policy, one of them perhaps with its defaults left out."""
     if writer is None or spec == writer:
         return spec == writer

@@ -56,13 +56,19 @@ class Driven:
     def info(self) -> RequestInfo:
         """What the policy is told of it."""
         request = self.request
-        return RequestInfo(self.number, request.prompt_tokens, request.max_new_tokens, temperature=request.temperature)
+        return RequestInfo(
+            self.number, request.prompt_tokens, request.max_new_tokens, request.temperature, task=request.told_task
+        )
 
 
 class BatchReplay:
     """Drives a bound policy, which is not contained: where it fails, its requests are handed back to run alone."""
 
-    def __init__(self, policy: TreePolicy, deployment: Deployment, columns: LoggedColumns) -> None:
+    def __init__(
+        self, policy: TreePolicy, deployment: Deployment, columns: LoggedColumns, tells_size: bool = False
+    ) -> None:
+        """`tells_size`: tell the policy of the batch that it sees, as though it was served so."""
+        self._tells_size = tells_size
         self._policy = StrictPolicy(policy)
         self._columns = columns
         self._builder = BatchBuilder(
@@ -90,7 +96,8 @@ class BatchReplay:
         while waiting or flight:
             while waiting and len(flight) < batch_requests:
                 driven = Driven(*waiting.popleft())
-                if driven.request.was_suspended or not self._begin(driven):
+                request = driven.request
+                if request.was_suspended or request.was_batched or not self._begin(driven):
                     driven.rows = None
                     yield driven
                 else:
@@ -130,8 +137,10 @@ class BatchReplay:
     def _round(self, flight: list[Driven]) -> None:
         """The next round of every request of `flight`."""
         columns = self._columns
-        # Each request was logged alone, and a policy may read that.
-        context = replace(build_context([driven.progress for driven in flight]), batch_size=1)
+        context = build_context([driven.progress for driven in flight])
+        if not self._tells_size:
+            # Each request was logged alone, and a policy may read that.
+            context = replace(context, batch_size=1)
         rows = np.asarray([driven.request.row_at(driven.progress.position) for driven in flight])
         roots = columns.root_place[rows]
         places = self._builder.places
@@ -208,9 +217,8 @@ class BatchReplay:
         outcome = RoundOutcome(forest.view(), context, kept, on_path, match, accepted, committed)
         return outcome, drafted_path
 
-    @staticmethod
     def _record(
-        flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
+        self, flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
     ) -> None:
         request, count = tree.forest.column("request"), len(flight)
         verified = np.bincount(request[tree.kept], minlength=count) - 1

@@ -10,7 +10,7 @@ from treewise.data.cost import CostProfile
 from treewise.policy.bundle import Bundle
 from treewise.training.call_time import measure_call_ms
 from treewise.training.logged_trace import LoggedTrace
-from treewise.training.planner_fit import WORTH, PlannerFitSettings, ReplayBench, choose_requests, solve_rate
+from treewise.training.planner_fit import WORTH, PlannerFitSettings, ReplayBench, count_requests, solve_rate
 from treewise.training.report import Choice
 
 ModelName = Literal["forest", "table"]
@@ -47,5 +47,5 @@ def choose_model(
 
 def count_choices(models: int, traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -> int:
     """Requests that `choose_model` replays at most; nothing where there is no choice."""
-    chosen = sum(len(requests) for _, requests in choose_requests(traces, settings))
+    chosen = count_requests(traces, settings)
     return models * chosen * (settings.rate_rounds + 1) if models > 1 else 0

@@ -16,7 +16,7 @@ from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import CoverageError, ParameterError, TraceError, require
 from treewise.policy.draft_ranking import RANKINGS
 from treewise.policy.features import FEATURES, GROWTH_FEATURES, node_features
-from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, Int8Array, Int32Array, Nodes, RoundContext
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, Float32Array, Int8Array, Int32Array, Nodes, RoundContext
 from treewise.policy.outcome import Walk, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
@@ -181,9 +181,9 @@ class DatasetBuilder:
         match: Int8Array,
         context: RoundContext,
         prompt: int | Int32Array,
-        weight: float,
+        weight: float | Float32Array,
     ) -> None:
-        """Forest `rows` whose `match` [forest rows] is known; `prompt` is all rows' or each one's."""
+        """Forest `rows` whose `match` [forest rows] is known; `prompt` and `weight` are all rows' or each one's."""
         if not rows.size:
             return
         scored = ~np.isnan(nodes.draft_entropy[rows])
@@ -270,7 +270,7 @@ def build_dataset(
     chosen = choose_envelope(traces, envelope)
     settings = settings or DatasetSettings()
     dense = [trace for trace in traces if trace.manifest.kind == "dense"]
-    positions = sum(len(request.rows) for trace in dense for request in trace.requests)
+    positions = sum(entry.num_rounds for trace in dense for entry in trace.entries)
     stride = max(settings.stride, -(-positions // settings.max_positions))
     builder = DatasetBuilder(chosen, traces[0].manifest.prior_table, replace(settings, stride=stride))
     for trace in traces:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from treewise.data.noise import START as KEY_STEP
 from treewise.policy.draft_ranking import is_proposed
 from treewise.policy.everything import EverythingPolicy
 from treewise.policy.features import node_features
-from treewise.policy.hook import DRAFT, FREE, Int32Array, Nodes, RoundContext, TreePolicy
+from treewise.policy.hook import DRAFT, FREE, Float32Array, Int32Array, Nodes, RoundContext, TreePolicy
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundTree
 from treewise.training.batch_free import BatchBuilder
@@ -28,7 +27,9 @@ from treewise.training.logged_columns import LoggedColumns
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.path_view import IndexArray, Int64Array, PathView, Roots
 from treewise.training.rows import Dataset
+from treewise.training.visited_roots import VisitedRoots
 
+UNVISITED_WEIGHT = 0.2  # of a root position that no round opens at, beside 1 of one where a round does
 BATCH_POSITIONS = 2048
 MOST_TREES = 4000  # whole trees for judging survival, about
 AnyBuilder = TypeVar("AnyBuilder", bound="BatchDatasetBuilder")
@@ -41,12 +42,17 @@ class Positions:
     context: RoundContext  # [positions]
     rows: Int64Array  # [positions] in the table of rounds
     prompt: Int32Array  # [positions] index into the data set's prompts
+    weight: Float32Array  # [positions]
     roots: Roots
 
     def take(self, chosen: IndexArray) -> Positions:
         """The positions `chosen`."""
         return Positions(
-            _contexts([self.context], chosen), self.rows[chosen], self.prompt[chosen], self.roots.take(chosen)
+            _contexts([self.context], chosen),
+            self.rows[chosen],
+            self.prompt[chosen],
+            self.weight[chosen],
+            self.roots.take(chosen),
         )
 
     def halves(self) -> list[Positions]:
@@ -61,6 +67,7 @@ class _Position(NamedTuple):
     context: RoundContext
     row: int
     prompt: int
+    weight: float
     left: int  # tokens of the text behind it
     key: int
 
@@ -74,7 +81,7 @@ def _contexts(parts: Sequence[RoundContext], chosen: IndexArray | slice = slice(
 
 
 def _joined(parts: Sequence[_Position], columns: LoggedColumns) -> Positions:
-    contexts, rows, prompts, left, keys = zip(*parts, strict=True)
+    contexts, rows, prompts, weights, left, keys = zip(*parts, strict=True)
     row = np.asarray(rows, dtype=np.int64)
     rounds = columns.shard.rounds
     roots = Roots(
@@ -83,16 +90,33 @@ def _joined(parts: Sequence[_Position], columns: LoggedColumns) -> Positions:
         np.asarray(left, dtype=np.int64),
         np.asarray(keys, dtype=np.uint32),
     )
-    return Positions(_contexts(contexts), row, np.asarray(prompts, dtype=np.int32), roots)
+    prompt, weight = np.asarray(prompts, dtype=np.int32), np.asarray(weights, dtype=np.float32)
+    return Positions(_contexts(contexts), row, prompt, weight, roots)
 
 
 class BatchDatasetBuilder(DatasetBuilder):
-    """A `DatasetBuilder` that takes dense requests of one shard together."""
+    """A `DatasetBuilder` that takes dense requests of one shard together.
+
+    Where `visited` says which roots of the trace at hand rounds open at, the others count `UNVISITED_WEIGHT`.
+    """
+
+    visited: VisitedRoots | None = None
 
     def __init__(self, envelope: Envelope, prior_table: PriorTable, settings: DatasetSettings) -> None:
         super().__init__(envelope, prior_table, settings)
         self._path_views = [PathView(view, settings.seed) for view in settings.views]
         self._whole = EverythingPolicy()
+        self._takes_trees = True
+
+    def progress(self) -> tuple[int, int, int]:
+        """(root positions, views that were left out, match rows) so far."""
+        rows = sum(len(part) for part in self._match.parts.get("label", []))
+        return self._positions, self._uncovered, rows
+
+    def thin(self, factor: int) -> None:
+        """From here on `factor` times the stride, and no whole trees."""
+        self.settings = replace(self.settings, stride=factor * self.settings.stride)
+        self._takes_trees = False
 
     def add_dense_all(self, requests: Sequence[LoggedRequest], sources: int, step: Step = lambda: None) -> None:
         """As `add_dense` on each of `requests`, which are of one shard; `step` is called after each."""
@@ -112,14 +136,15 @@ class BatchDatasetBuilder(DatasetBuilder):
         """Every `stride`-th root position of the request that a round could start from."""
         prompt = self._prompt(request.prompt_id, request.task)
         progress = Progress(request.index, request.prompt_tokens, request.max_new_tokens, request.temperature)
+        opened = None if self.visited is None else self.visited[request.prompt_id, request.seed]
         key = zlib.crc32(f"{request.prompt_id} {request.seed} {request.temperature}".encode())
         for place, position in enumerate(sorted(request.rows)):
             self._catch_up(request, progress, position)
             if place % self.settings.stride == 0 and progress.remaining_tokens > 1:
                 left = request.end_position - position - 1
-                yield _Position(
-                    build_context([progress]), request.rows[position], prompt, left, key + position * KEY_STEP & MASK
-                )
+                weight = 1.0 if opened is None or position in opened else UNVISITED_WEIGHT
+                row, number = request.rows[position], key + position * KEY_STEP & MASK
+                yield _Position(build_context([progress]), row, prompt, weight, left, number)
 
     def _add_batch(self, builder: BatchBuilder, batch: Positions, sources: int) -> None:
         """Every view of each position of `batch`, and whole trees of some."""
@@ -129,7 +154,7 @@ class BatchDatasetBuilder(DatasetBuilder):
         for view in self._path_views if has_choice else self._path_views[:1]:
             self._add_views(builder, batch, view, sources)
         judged = np.flatnonzero(numbers % self.settings.tree_stride == 0)
-        if judged.size:
+        if judged.size and self._takes_trees:
             self._add_trees(builder, batch.take(judged), sources)
 
     def _build(self, builder: BatchBuilder, batch: Positions, policy: TreePolicy, sources: int) -> RoundTree:
@@ -152,11 +177,11 @@ class BatchDatasetBuilder(DatasetBuilder):
                 self._add_views(builder, half, view, sources)
             return
         nodes = tree.forest.view()
-        weight = 1.0 / len(self._path_views)
+        weight = batch.weight[nodes.request] / np.float32(len(self._path_views))
         below = view.truth[nodes.parent]  # of a root: the last row's, and not used
         match = np.where((nodes.parent >= 0) & (below >= 0), nodes.token == below, -1).astype(np.int8)
         rows = np.flatnonzero(match >= 0).astype(np.int32)
-        self._add_match(nodes, rows, match, batch.context, batch.prompt[nodes.request[rows]], weight)
+        self._add_match(nodes, rows, match, batch.context, batch.prompt[nodes.request[rows]], weight[rows])
         if sources & DRAFT:
             self._add_growths(builder.places.columns, batch, builder, nodes, view, weight)
 
@@ -167,7 +192,7 @@ class BatchDatasetBuilder(DatasetBuilder):
         builder: BatchBuilder,
         nodes: Nodes,
         view: PathView,
-        weight: float,
+        weight: Float32Array,  # [forest rows]
     ) -> None:
         table, ranking = columns.shard.nodes, columns.ranking
         offered_free = np.zeros(len(nodes.parent), dtype=np.bool_)  # [rows] a free source brought the next token
@@ -183,7 +208,7 @@ class BatchDatasetBuilder(DatasetBuilder):
             self._growth.add(
                 x=x[known],
                 label=label[known].astype(np.int8),
-                weight=np.full(len(known), weight, dtype=np.float32),
+                weight=weight[rows[known]],
                 prompt=batch.prompt[nodes.request[rows[known]]],
             )
 
@@ -219,7 +244,11 @@ def build_dataset_batched(
     settings: DatasetSettings | None = None,
     step: Step = lambda: None,
 ) -> Dataset:
-    """As `build_dataset`, for which it stands in: the same rows in another order, the random view by other draws."""
+    """As `build_dataset`, for which it stands in: the same rows in another order, the random view by other draws.
+
+    A trace on disk is read group by group; what stays in memory are the rows, float32, which training needs all at
+    once: see `DatasetSettings.max_positions`.
+    """
     return fill_batched(traces, envelope, settings or DatasetSettings(), step, BatchDatasetBuilder).finish()
 
 
@@ -231,21 +260,34 @@ def fill_batched(
     kind: type[AnyBuilder],
 ) -> AnyBuilder:
     """A builder of `kind` that holds the rows of every trace. Raises as `build_dataset`."""
+    builder = open_builder(traces, envelope, settings, kind)
+    for trace in traces:
+        add_trace(builder, trace, step)
+    return builder
+
+
+def open_builder(
+    traces: Sequence[LoggedTrace], envelope: Envelope | None, settings: DatasetSettings, kind: type[AnyBuilder]
+) -> AnyBuilder:
+    """An empty builder of `kind` whose strides keep the rows of `traces` within bounds. Raises as `build_dataset`."""
     if not traces:
         raise ParameterError("traces must be at least one, got none")
     chosen = choose_envelope(traces, envelope)
     dense = [trace for trace in traces if trace.manifest.kind == "dense"]
-    positions = sum(len(request.rows) for trace in dense for request in trace.requests)
+    positions = sum(entry.num_rounds for trace in dense for entry in trace.entries)
     stride = max(settings.stride, -(-positions // settings.max_positions))
     tree_stride = max(settings.tree_stride, positions // stride // MOST_TREES)
     settings = replace(settings, stride=stride, tree_stride=tree_stride)
-    builder = kind(chosen, traces[0].manifest.prior_table, settings)
-    for trace in traces:
-        if trace.manifest.kind == "dense":
-            for _, shard in groupby(trace.requests, key=lambda request: id(request.columns)):
-                builder.add_dense_all(list(shard), trace.sources, step)
-        else:
-            for request in trace.requests:
-                builder.add_live(request)
-                step()
-    return builder
+    return kind(chosen, traces[0].manifest.prior_table, settings)
+
+
+def add_trace(builder: BatchDatasetBuilder, trace: LoggedTrace, step: Step) -> None:
+    """Add the rows of `trace`; `step` is called after each request."""
+    if trace.manifest.kind == "dense":
+        for group in trace.groups():
+            if group.requests:
+                builder.add_dense_all(list(group.requests), trace.sources, step)
+        return
+    for request in trace.requests:
+        builder.add_live(request)
+        step()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -135,6 +135,8 @@ def export_vllm(
     require(len(traces) > 0, "traces", "at least one", len(traces))
     require(len(costs) > 0, "costs", "at least one batch size", len(costs))
     require(1 <= max_tokens <= 64, "max_tokens", "between 1 and 64", max_tokens)
+    # vLLM has n-gram speculation beside draft models, and nothing that keeps the target's earlier guesses.
+    require(sources in get_args(ChainSource), "sources", f"one of {', '.join(get_args(ChainSource))}", sources)
     ordered = sorted(costs, key=lambda part: part.batch_size)
     sizes = [part.batch_size for part in ordered]
     require(len(set(sizes)) == len(sizes), "costs", "one a batch size", sizes)

@@ -50,7 +50,7 @@ class ExtraBuilder(BatchDatasetBuilder):
         match: Int8Array,
         context: RoundContext,
         prompt: int | Int32Array,
-        weight: float,
+        weight: float | Float32Array,
     ) -> None:
         super()._add_match(nodes, rows, match, context, prompt, weight)
         if rows.size:

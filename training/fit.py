@@ -19,20 +19,22 @@ from treewise.data.pair import PairDescription
 from treewise.data.trace_reader import TraceReader
 from treewise.policy.bundle import Bundle, Model, check_writable
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
+from treewise.policy.guard import FIXED
 from treewise.policy.learned import make_scorer
 from treewise.training.call_time import measure_call_ms
 from treewise.training.choose_model import ModelName, choose_model, count_choices
 from treewise.training.cross_fit import FitRows, FittedModel, Float32Array, Int64Array, MatchModel, deal_folds
 from treewise.training.dataset import DatasetSettings
-from treewise.training.dataset_batch import build_dataset_batched
 from treewise.training.export import PARITY, export_onnx, parity, trial_rows
+from treewise.training.fixed_policy import choose_fixed
 from treewise.training.held_out import growth_figures, match_figures, survival_figures
-from treewise.training.logged_trace import LoggedTrace, check_distinct, logged_trace
+from treewise.training.logged_trace import LoggedTrace, check_distinct, open_trace
 from treewise.training.match_model import ForestModel, ForestSettings
 from treewise.training.planner_fit import PlannerFitSettings, count_replays, fit_planner
 from treewise.training.report import Choice, TrainReport, top_importances
 from treewise.training.rows import Dataset
 from treewise.training.table_model import TableModel, TableSettings
+from treewise.training.training_rows import build_training_rows, count_requests
 
 MatchChoice = Literal["forest", "table", "auto"]
 Progress = Callable[[str, int, int], None]  # (stage, steps done, steps in all)
@@ -96,14 +98,15 @@ def train(
 ) -> TrainReport:
     """Train on the traces in `folders` and write the bundle to the folder `out`.
 
+    Traces are read group by group, as often as needed; the training rows and the requests that the planner is tuned on
+    are all in memory, and what bounds them are `DatasetSettings.max_positions` and `PlannerFitSettings.requests`.
+
     Raises `TraceError` and its kin on traces that cannot be read or do not belong together, `ParameterError` on fewer
     than three prompts, `BundleError` where the exported models do not repeat LightGBM's or `out` is another folder.
     """
     named = []
     for place, folder in enumerate(folders):
-        reader = TraceReader(folder)
-        name = Path(folder).resolve().name
-        named.append(NamedTrace(logged_trace(name, reader.manifest, reader.read_all()), reader.content_hash()))
+        named.append(NamedTrace(open_trace(folder), TraceReader(folder).content_hash()))
         progress("reading", place + 1, len(folders))
     return train_on(named, cost, out, settings, command, progress)
 
@@ -116,15 +119,15 @@ def train_on(
     command: str = "",
     progress: Progress = lambda stage, done, total: None,
 ) -> TrainReport:
-    """As `train`, on traces in memory."""
+    """As `train`, on traces that are open."""
     started = time.perf_counter()
     settings = (settings or TrainSettings()).seeded()
     traces = [part.trace for part in named]
     pair = _one_pair(traces)
     check_distinct(traces)
     check_writable(Path(out))  # before anything is computed
-    requests = sum(len(trace.requests) for trace in traces)
-    rows = build_dataset_batched(traces, settings.envelope, settings.rows, counter(progress, "rows", requests))
+    counted = counter(progress, "rows", count_requests(traces))
+    rows = build_training_rows(traces, cost, settings.envelope, settings.rows, counted)
     dealt = deal_folds(rows.prompts, rows.tasks, settings.match.folds, settings.seed)
     fold = np.asarray([dealt[prompt] for prompt in rows.prompts], dtype=np.int64)
 
@@ -162,6 +165,8 @@ def train_on(
     kept = next(name for name in models if name in chosen)
     match, bundle = fitted[kept], bundles[kept]
     settled = fit_planner(bundle, traces, cost, planner, replays)
+    if fixed := choose_fixed(traces, cost, planner):
+        bundle.provenance[FIXED] = fixed
     bundle = replace(bundle, planner=settled.planner)
     call_ms = measure_call_ms(bundle, traces, cost, planner)
     progress("replays", 1, 1)

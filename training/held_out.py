@@ -10,10 +10,11 @@ from treewise.training.rows import KINDS, Dataset
 
 
 def match_figures(rows: Dataset, fitted: FittedModel) -> tuple[Comparison, ...]:
-    """Of all match rows, then by kind; the baseline is the prior."""
+    """Of all match rows of the traces' own sources, then by kind; the baseline is the prior."""
     match = rows.match
-    parts = [("all", np.ones(len(match.label), dtype=np.bool_))]
-    parts += [(name, match.kind == kind) for kind, name in enumerate(KINDS)]
+    own = np.arange(len(match.label)) < (len(match.label) if rows.whole_rows is None else rows.whole_rows)
+    parts = [("all", own)]
+    parts += [(name, own & (match.kind == kind)) for kind, name in enumerate(KINDS)]
     return tuple(
         compare(name, match.label[on], fitted.held_out_probability[on], match.prior[on], match.weight[on])
         for name, on in parts

@@ -16,9 +16,11 @@ from treewise.policy.forest import ASKED
 from treewise.policy.hook import TreePolicy
 from treewise.policy.outcome import Walk
 from treewise.policy.round import RoundTree
+from treewise.training.contender import Contender
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import Replayer
+from treewise.training.workers import Advance, run_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +47,84 @@ class LiveCheck:
 
 def replay_live(
     trace: LoggedTrace,
-    policy: TreePolicy,
+    policy: str | TreePolicy,
     cost: CostProfile,
     row_buckets: tuple[int, ...] = (),
     advance: Callable[[], None] | None = None,
     as_recorded: bool = False,
+    workers: int = 1,
 ) -> LiveCheck:
     """Replay `policy` on the live trace that it wrote and compare candidates, decisions and accepted lengths.
 
     `cost` and `row_buckets` must be those of the live run; `as_recorded`: see `Replayer`. A request
-    ends at the first round whose root the log lacks. Raises `TraceError` on a dense trace.
+    ends at the first round whose root the log lacks. `workers` processes share the requests of a trace on disk where
+    the policy is a spec string and remembers no session; the result does not depend on how many. Raises `TraceError` on
+    a dense trace.
     """
     if trace.manifest.kind != "live":
         raise TraceError(f"trace {trace.name} must be live to be compared with its replay, got a dense one")
-    found: list[Mismatch] = []
-    reached = 0
+    contender = Contender.of(policy) if isinstance(policy, str) else Contender(type(policy).__name__, lambda: policy)
+    job = LiveJob(trace, contender, cost, row_buckets, as_recorded)
+    groups = tuple(range(len(trace.groups())))
+    can_share = workers > 1 and trace.is_stored and contender.is_made_anywhere and contender.make().state != "session"
+    parts = [(group,) for group in groups] if can_share else [groups]
 
-    def compare(request: LoggedRequest, position: int, tree: RoundTree, walk: Walk) -> None:
-        nonlocal reached
-        reached += 1
+    def told(steps: int) -> None:
+        if advance is not None:
+            for _ in range(steps):
+                advance()
+
+    answers = run_parts(job, parts, workers if can_share else 1, told)
+    rounds = sum(entry.num_rounds for entry in trace.entries)
+    compared = sum(found.compared for found in answers)
+    return LiveCheck(rounds, compared, tuple(one for found in answers for one in found.mismatches))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """The replay of a live trace, as every process that takes part is told of it."""
+
+    trace: LoggedTrace
+    policy: Contender
+    cost: CostProfile
+    row_buckets: tuple[int, ...]
+    as_recorded: bool
+
+    def __call__(self, advance: Advance) -> _LiveReplay:
+        return _LiveReplay(self, advance)
+
+
+class _LiveReplay:
+    """Replays groups of requests, beside the log."""
+
+    def __init__(self, job: LiveJob, advance: Advance) -> None:
+        self._groups = job.trace.groups()
+        self._advance = advance
+        self._found: list[Mismatch] = []
+        self._compared = 0
+        deployment = job.trace.deployment(job.cost, row_buckets=job.row_buckets)
+        self._replayer = Replayer(job.policy.make(), deployment, self._compare, job.as_recorded)
+
+    def __call__(self, groups: tuple[int, ...]) -> LiveCheck:
+        """What a replay of the groups at those places found."""
+        self._found, self._compared, rounds = [], 0, 0
+        for group in groups:
+            for request in self._groups[group].requests:
+                rounds += len(request.rows)
+                try:
+                    self._replayer.run(request)
+                except CoverageError as error:
+                    self._found.append(Mismatch(request.prompt_id, -1, str(error)))
+                request.release()
+                self._advance(1)
+            self._replayer.take_result()
+        return LiveCheck(rounds, self._compared, tuple(self._found))
+
+    def _compare(self, request: LoggedRequest, position: int, tree: RoundTree, walk: Walk) -> None:
+        self._compared += 1
         reason = difference(request, position, tree, walk)
         if reason:
-            found.append(Mismatch(request.prompt_id, position, reason))
-
-    replayer = Replayer(policy, trace.deployment(cost, row_buckets=row_buckets), compare, as_recorded)
-    for request in trace.requests:
-        try:
-            replayer.run(request)
-        except CoverageError as error:
-            found.append(Mismatch(request.prompt_id, -1, str(error)))
-        request.release()
-        if advance is not None:
-            advance()
-    return LiveCheck(sum(len(request.rows) for request in trace.requests), reached, tuple(found))
+            self._found.append(Mismatch(request.prompt_id, position, reason))
 
 
 def difference(request: LoggedRequest, position: int, tree: RoundTree, walk: Walk) -> str:

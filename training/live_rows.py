@@ -11,7 +11,7 @@ from treewise.data.envelope import PriorTable
 from treewise.data.trace_schema import NodeTable, Rounds
 from treewise.policy.draft_ranking import PLAIN, draft_prior
 from treewise.policy.forest import Forest
-from treewise.policy.hook import DRAFT, Int8Array, Nodes, RoundContext
+from treewise.policy.hook import DRAFT, Float32Array, Int8Array, Nodes, RoundContext
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.record import NODE_SIGNALS, ROOT_SIGNALS
 from treewise.training.logged import LoggedRequest
@@ -64,15 +64,20 @@ def rebuild_forest(rounds: Rounds, row: int, nodes: NodeTable, prior_table: Prio
     for name in _COPIED:
         forest.column(name)[1:] = getattr(nodes, name)
     forest.column("parent")[1:] = nodes.parent
+    forest.column("prior")[1:] = logged_priors(nodes, prior_table, ranking)
+    forest.update_path_priors(1)
+    return forest
+
+
+def logged_priors(nodes: NodeTable, prior_table: PriorTable, ranking: str = PLAIN) -> Float32Array:
+    """The prior of each of `nodes`, computed anew from its signals, [nodes]."""
     table = np.asarray(prior_table.by_match_length, dtype=np.float64)
     known = ~np.isnan(nodes.lookup_match_length)
     length = np.where(known, nodes.lookup_match_length, 0).astype(np.int64)
     lookup = np.where(known, table[np.minimum(length, len(table) - 1)] * nodes.lookup_share, np.nan)
     free = np.fmax(lookup.astype(np.float32), nodes.recycled_prob)
     prior = np.fmax(free, draft_prior(ranking, nodes.draft_prob, nodes.draft_drawn_prob))
-    forest.column("prior")[1:] = np.clip(np.nan_to_num(prior), 0.0, 1.0)
-    forest.update_path_priors(1)
-    return forest
+    return np.asarray(np.clip(np.nan_to_num(prior), 0.0, 1.0), dtype=np.float32)
 
 
 def _drafted_path(root_drafted: bool, nodes: NodeTable) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from treewise.data.errors import CoverageError, TraceError
+from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_schema import Int64Array, TraceShard
 from treewise.policy.draft_ranking import PLAIN
 from treewise.policy.hook import Int8Array, Int32Array
@@ -36,6 +37,9 @@ class LoggedRequest:
         self.index = int(rounds.request[first])
         self.prompt_id = str(rounds.prompt_id[first])
         self.task = str(rounds.task[first])
+        self.told_task = str(rounds.told_task[first])  # what replay tells policies
+        self.explorer = str(rounds.explorer[first])  # who decided it in place of the manifest's policy; empty: nobody
+        self.propensity = float(rounds.propensity[first])
         self.seed = int(rounds.seed[first])
         self.temperature = float(rounds.temperature[first])
         self.prompt_tokens = int(rounds.prompt_tokens[first])
@@ -136,6 +140,16 @@ class LoggedRequest:
         row = self.rows.get(position)
         return row is not None and bool(self._rounds.suspended[row])
 
+    @property
+    def was_batched(self) -> bool:
+        """Whether any round of the request was taken together with others."""
+        return any(self._rounds.batch_size[row] > 1 for row in self.rows.values())
+
+    def batch_size(self, position: int) -> int:
+        """Requests that took the round at `position` together; 1 where the log holds none."""
+        row = self.rows.get(position)
+        return 1 if row is None else int(self._rounds.batch_size[row])
+
     def fell_back(self, position: int) -> bool:
         """Whether the live policy's fallback finished the round at `position`; False where the log holds none."""
         row = self.rows.get(position)
@@ -158,3 +172,12 @@ def logged_requests(
     starts = np.flatnonzero(np.diff(shard.rounds.request, prepend=-1) != 0).tolist()
     for start, stop in zip(starts, [*starts[1:], len(shard.rounds)], strict=True):
         yield LoggedRequest(shard, slice(start, stop), offsets, draft_width, tokens_included, ranking, columns)
+
+
+def requests_of(shard: TraceShard, manifest: TraceManifest) -> Iterator[LoggedRequest]:
+    """The requests of `shard`, which is of the trace of `manifest`, in order."""
+    envelope = manifest.envelope
+    for request in logged_requests(shard, envelope.draft_width, manifest.tokens_included, manifest.ranking):
+        if manifest.kind == "dense":  # no policy was told anything: the prompt's own label stands in
+            request.told_task = request.told_task or request.task
+        yield request

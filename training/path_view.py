@@ -17,7 +17,7 @@ from treewise.policy.everything import EverythingPolicy
 from treewise.policy.features import growth_features
 from treewise.policy.hook import DRAFT, FREE, BoolArray, Expansion, Float32Array, Int32Array, Level, Nodes, UInt8Array
 from treewise.training.logged_batch import BatchPlaces
-from treewise.training.views import _DRAFT_SHARES, _OPENING_SHARES, _OPENINGS, View
+from treewise.training.views import DRAFT_SHARES, OPENING_SHARES, OPENINGS, View
 
 IndexArray = NDArray[np.intp]
 Int64Array = NDArray[np.int64]
@@ -72,9 +72,9 @@ class PathView(EverythingPolicy):
         self._distance = np.zeros(0, dtype=np.int32)
         self._tip: IndexArray = np.full(count, -1)
         share, opening = (uniforms(self._seed, purpose, roots.key) for purpose in (_SHARE, _OPENING))
-        self._shares = np.asarray(_DRAFT_SHARES)[(share * len(_DRAFT_SHARES)).astype(np.intp)]  # [roots]
-        which = np.cumsum(_OPENING_SHARES)[:-1].searchsorted(opening)
-        self._openings = np.asarray(_OPENINGS, dtype=np.uint8)[which]  # [roots]
+        self._shares = np.asarray(DRAFT_SHARES)[(share * len(DRAFT_SHARES)).astype(np.intp)]  # [roots]
+        which = np.cumsum(OPENING_SHARES)[:-1].searchsorted(opening)
+        self._openings = np.asarray(OPENINGS, dtype=np.uint8)[which]  # [roots]
 
     def expand(self, level: Level) -> Expansion:
         """Admit every candidate; ask the sources of the view below those that matter."""

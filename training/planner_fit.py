@@ -1,7 +1,7 @@
 """Planner settings from replay: the throughput that prices a millisecond, and scales where they pay.
 
 The throughput is a fixed point: the planner decides by it, and replaying its decisions gives it back (Dinkelbach 1967).
-A scale is moved from 1 only where doing so was worth it on prompts that did not choose it. Every replay charges the
+Where asked to, a scale is moved from 1 if that was worth it on prompts that did not choose it. Every replay charges the
 cost profile's price of a policy call, so that nothing here depends on a clock.
 """
 
@@ -38,7 +38,7 @@ class PlannerFitSettings:
     requests: int = 24  # replayed, spread over tasks
     rate_rounds: int = 3  # replays of the fixed point, at most
     grid: tuple[float, ...] = (0.7, 1.4)  # tried beside 1
-    tune: bool = True
+    tune: bool = False  # a scale that pays under one profile, on few prompts, costs elsewhere
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -94,18 +94,31 @@ def solve_rate(bench: ReplayBench, planner: PlannerSettings, rounds: int) -> Pla
 
 def count_replays(traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -> int:
     """Requests that `fit_planner` replays at most."""
-    chosen = sum(len(requests) for _, requests in choose_requests(traces, settings))
+    chosen = count_requests(traces, settings)
     scales = 3 if any(trace.sources & DRAFT for trace in traces) else 1
     return chosen * (settings.rate_rounds + (1 + scales * len(settings.grid) if settings.tune else 0))
 
 
 def choose_requests(
     traces: Sequence[LoggedTrace], settings: PlannerFitSettings
-) -> list[tuple[LoggedTrace, list[LoggedRequest]]]:
-    """Requests of the dense traces, one task after the other until there are enough, in a seeded order.
+) -> list[tuple[LoggedTrace, Sequence[LoggedRequest]]]:
+    """Requests of the dense traces, one task after the other until there are enough, in a seeded order; in memory.
 
     The throughput depends on the temperature, so all are of the one that most requests have (of two, the lower).
     """
+    chosen = _choose(traces, settings)
+    return [
+        (trace, trace.only(places).in_memory().requests) for trace, places in zip(traces, chosen, strict=True) if places
+    ]
+
+
+def count_requests(traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -> int:
+    """How many `choose_requests` chooses."""
+    return sum(map(len, _choose(traces, settings)))
+
+
+def _choose(traces: Sequence[LoggedTrace], settings: PlannerFitSettings) -> list[list[int]]:
+    """Places of the requests that are chosen from each trace, [traces]."""
     draw = np.random.default_rng(settings.seed)
     count_at: dict[float, int] = {}
     for trace in traces:
@@ -113,19 +126,21 @@ def choose_requests(
             heat = trace.manifest.temperature
             count_at[heat] = count_at.get(heat, 0) + len(trace.requests)
     usual = min(count_at, key=lambda heat: (-count_at[heat], heat), default=0.0)
-    by_task: dict[str, list[tuple[int, LoggedRequest]]] = {}
-    for place, trace in enumerate(traces):
+    by_task: dict[str, list[tuple[int, int]]] = {}
+    for number, trace in enumerate(traces):
         if trace.manifest.kind == "dense" and trace.manifest.temperature == usual:
-            for request in trace.requests:
-                by_task.setdefault(request.task, []).append((place, request))
+            for place, entry in enumerate(trace.entries):
+                by_task.setdefault(entry.task, []).append((number, place))
     queues = [[by_task[task][at] for at in draw.permutation(len(by_task[task]))] for task in sorted(by_task)]
-    chosen: list[tuple[int, LoggedRequest]] = []
-    while any(queues) and len(chosen) < settings.requests:
+    chosen: list[list[int]] = [[] for _ in traces]
+    left = settings.requests
+    while any(queues) and left:
         for queue in queues:
-            if queue and len(chosen) < settings.requests:
-                chosen.append(queue.pop())
-    groups = [(trace, [request for at, request in chosen if at == place]) for place, trace in enumerate(traces)]
-    return [(trace, requests) for trace, requests in groups if requests]
+            if queue and left:
+                number, place = queue.pop()
+                chosen[number].append(place)
+                left -= 1
+    return chosen
 
 
 class ReplayBench:

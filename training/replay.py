@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from dataclasses import replace
 
 import numpy as np
 
 from treewise.data.errors import CoverageError, require
 from treewise.policy.contain import ContainedPolicy
-from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment, RequestInfo, TreePolicy
+from treewise.policy.hook import DRAFT, LOOKUP, RECYCLED, Deployment, RequestInfo, TreePolicy, shares_budget
 from treewise.policy.outcome import Walk, build_outcome, walk
 from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundBuilder, RoundTree
@@ -20,7 +20,8 @@ from treewise.training.batch_replay import BatchReplay
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_sources import LoggedDraft, LoggedLookup, LoggedRecycled
 from treewise.training.logged_tree import LoggedTree
-from treewise.training.replay_result import ReplayResult, RequestRows, result_of
+from treewise.training.replay_result import ReplayResult, RequestRows, joined_results, result_of
+from treewise.training.stored_requests import grouped
 
 Watcher = Callable[[LoggedRequest, int, RoundTree, Walk], None]  # (request, position of the root, tree, walk)
 BATCH_REQUESTS = 256  # requests that take their next round in one call of the hook
@@ -44,13 +45,13 @@ class Replayer:
         self._watch = watch
         self._as_recorded = as_recorded
         self._builder = RoundBuilder(deployment.envelope, deployment.prior_table, ranking=deployment.ranking)
-        self._requests: list[LoggedRequest] = []
-        self._rows: list[RequestRows] = []  # of each request
+        self._prompts: list[tuple[str, str]] = []  # (id, task) of each request since the last part
+        self._rows: list[RequestRows] = []  # of each of them
+        self._parts: list[ReplayResult] = []  # what was replayed before
         self._seconds = 0.0
         has_limit = math.isfinite(self.policy.time_limit_ms)
-        # Whether `run_all` drives requests side by side; no more once a policy decided otherwise there than alone.
-        alone = watch is not None or as_recorded or has_limit
-        self.goes_in_batches = self.policy.state != "session" and not alone
+        alone = watch is not None or as_recorded or has_limit or shares_budget(self.policy.policy)
+        self.goes_in_batches = self.policy.state != "session" and not alone  # whether `run_all` does it side by side
 
     def run(self, request: LoggedRequest) -> None:
         """Replay one request, alone, from its first root to the end of its text."""
@@ -65,37 +66,56 @@ class Replayer:
         """Replay `requests`, up to `batch_requests` of them side by side, with the result of `run` on each in order.
 
         `advance` is called after each. One at a time go all requests of a watched replay, of a policy of state
-        "session" or with a time limit, and of one that decides otherwise in a batch, which the first batch shows; a
-        request with recorded suspensions; and, from their beginning, those that are under way when a policy fails.
-        Trees that a request built are forgotten when it is over. Raises `ParameterError` where `batch_requests` is
-        below 1.
+        "session" or with a time limit, and those of a group that it decides otherwise in a batch, which the first batch
+        shows; a request with recorded suspensions; and, from their beginning, those that are under way when a policy
+        fails. Nothing of a group is held once it is over, but its rounds. Raises `ParameterError` where
+        `batch_requests` is below 1.
         """
         require(batch_requests >= 1, "batch_requests", "at least 1", batch_requests)
-        for _, shard in groupby(requests, key=lambda request: id(request.columns)):
-            numbered = [(self._add(request), request) for request in shard]
-            done = 0
-            has_nodes = len(numbered[0][1].shard.nodes) > 0
-            if self.goes_in_batches and has_nodes and min(batch_requests, len(numbered)) > 1:
-                done = self._in_batches(numbered, advance, batch_requests)
-            if done == len(numbered):
-                continue
-            for place, (number, request) in enumerate(numbered):
-                self._alone(number, request)
-                request.release()
-                if advance is not None and place >= done:
-                    advance()
+        for group in grouped(requests):
+            self._run_group(group, advance, batch_requests)
+            self._settle()
+
+    def _run_group(
+        self, group: Sequence[LoggedRequest], advance: Callable[[], None] | None, batch_requests: int
+    ) -> None:
+        numbered = [(self._add(request), request) for request in group]
+        done = 0
+        has_nodes = len(numbered[0][1].shard.nodes) > 0
+        if self.goes_in_batches and has_nodes and min(batch_requests, len(numbered)) > 1:
+            done = self._in_batches(numbered, advance, batch_requests)
+        if done == len(numbered):
+            return
+        for place, (number, request) in enumerate(numbered):
+            self._alone(number, request)
+            request.release()
+            if advance is not None and place >= done:
+                advance()
 
     def result(self) -> ReplayResult:
         """Everything that was replayed so far."""
-        return result_of(self._requests, self._rows, self._seconds)
+        self._settle()
+        return joined_results(self._parts) if self._parts else result_of([], [], 0.0)
+
+    def take_result(self) -> ReplayResult:
+        """As `result`, and forget it: requests are counted anew."""
+        result = self.result()
+        self._parts.clear()
+        return result
+
+    def _settle(self) -> None:
+        """Put the rounds since the last part into columns, a tenth of what they are as they are driven."""
+        if self._rows:
+            self._parts.append(result_of(self._prompts, self._rows, self._seconds))
+            self._prompts, self._rows, self._seconds = [], [], 0.0
 
     def _add(self, request: LoggedRequest) -> int:
         ranking = self.deployment.ranking
         rule = f"that of the log of prompt {request.prompt_id}, {request.ranking!r}"
         require(request.ranking == ranking, "deployment.ranking", rule, ranking)
-        self._requests.append(request)
+        self._prompts.append((request.prompt_id, request.task))
         self._rows.append(RequestRows())
-        return len(self._requests) - 1
+        return len(self._rows) - 1
 
     def _in_batches(
         self, numbered: list[tuple[int, LoggedRequest]], advance: Callable[[], None] | None, batch_requests: int
@@ -109,7 +129,6 @@ class Replayer:
                 self._alone(number, request)
             else:
                 if driven.is_probe and not self._is_decided_alone(number, request, rows):
-                    self.goes_in_batches = False
                     break
                 self._rows[number] = rows
             request.release()
@@ -135,7 +154,9 @@ class Replayer:
     def _drive(self, number: int, request: LoggedRequest, num_rounds: int | None = None) -> RequestRows:
         """Replay the first rounds of `request`, by default all of them, one at a time."""
         self.policy.begin(
-            RequestInfo(number, request.prompt_tokens, request.max_new_tokens, temperature=request.temperature)
+            RequestInfo(
+                number, request.prompt_tokens, request.max_new_tokens, request.temperature, task=request.told_task
+            )
         )
         progress = Progress(number, request.prompt_tokens, request.max_new_tokens, request.temperature)
         rows = RequestRows()
@@ -147,7 +168,7 @@ class Replayer:
     def _round(self, request: LoggedRequest, progress: Progress, rows: RequestRows) -> None:
         position = progress.position
         logged = request.tree(position)
-        context = build_context([progress])
+        context = replace(build_context([progress]), batch_size=request.batch_size(position))
         sources = self.deployment.sources
         suspended = request.is_suspended(position)
         recorded = self._as_recorded and request.fell_back(position)

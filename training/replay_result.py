@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treewise.data.cost import CostGrid, CostProfile
+from treewise.data.cost import CostGrid, CostProfile, share_of_call
 from treewise.policy.hook import BoolArray, Deployment, Int32Array, TimedPolicy, TreePolicy
 from treewise.training.logged import LoggedRequest
 
@@ -80,8 +80,8 @@ class RequestRows:
         )
 
 
-def result_of(requests: Sequence[LoggedRequest], rows: Sequence[RequestRows], policy_seconds: float) -> ReplayResult:
-    """The result of `requests`, whose rounds are `rows`, request by request."""
+def result_of(prompts: Sequence[tuple[str, str]], rows: Sequence[RequestRows], policy_seconds: float) -> ReplayResult:
+    """The result of requests of the `prompts`, each (id, task), whose rounds are `rows`, request by request."""
     table = [part for own in rows for part in own.rounds]
     values = np.asarray(table, dtype=np.int32).reshape(-1, len(ROUND_COLUMNS)).T
     columns = dict(zip(ROUND_COLUMNS, values.copy(), strict=True))
@@ -93,21 +93,35 @@ def result_of(requests: Sequence[LoggedRequest], rows: Sequence[RequestRows], po
         growth_tokens=np.asarray([tokens for own in rows for tokens in own.growth_tokens], dtype=np.int32),
         fallback=fallback,
         digest=np.asarray([digest for own in rows for digest in own.digests], dtype=np.uint64),
-        prompt_id=np.asarray([request.prompt_id for request in requests], dtype=np.str_),
-        task=np.asarray([request.task for request in requests], dtype=np.str_),
+        prompt_id=np.asarray([prompt_id for prompt_id, _ in prompts], dtype=np.str_),
+        task=np.asarray([task for _, task in prompts], dtype=np.str_),
         policy_seconds=policy_seconds,
+    )
+
+
+def joined_results(parts: Sequence[ReplayResult]) -> ReplayResult:
+    """The requests of all `parts`, at least one, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *(part.num_requests for part in parts[:-1])])
+    shifted = [part.request + np.int32(first) for part, first in zip(parts, before.tolist(), strict=True)]
+    growths = np.concatenate([part.growths for part in parts])
+    whole: dict[str, NDArray[Any]] = {
+        item.name: np.concatenate([getattr(part, item.name) for part in parts])
+        for item in fields(ReplayResult)
+        if item.name not in ("request", "growth_offsets", "policy_seconds")
+    }
+    return ReplayResult(
+        request=np.concatenate(shifted),
+        growth_offsets=np.concatenate([[0], np.cumsum(growths, dtype=np.int64)]),
+        policy_seconds=sum(part.policy_seconds for part in parts),
+        **whole,
     )
 
 
 def grid_ms(grid: CostGrid, counts: NDArray[Any], capacities: NDArray[Any]) -> Float64Array:
     """Milliseconds of `counts` [n] at the cache `capacities` [n], as `CostGrid.at` has them. Returns [n]."""
-    if len(grid.capacities) == 1:
-        return grid.at(counts, grid.capacities[0])
-    ms = np.zeros(len(counts), dtype=np.float64)
-    for capacity in np.unique(capacities).tolist():
-        here = capacities == capacity
-        ms[here] = grid.at(counts[here], capacity)
-    return ms
+    return grid.at_each(counts, capacities)
 
 
 def modelled_ms(result: ReplayResult, deployment: Deployment, call_ms: float) -> Float64Array:
@@ -139,4 +153,4 @@ def plain_ms(request: LoggedRequest, cost: CostProfile) -> float:
 
 def call_ms_of(policy: TreePolicy, cost: CostProfile) -> float:
     """What one call of the policy is charged: its own measurement where it has one, else the profile's."""
-    return float(policy.call_ms) if isinstance(policy, TimedPolicy) else cost.policy_ms
+    return share_of_call(policy.call_ms, cost.requests) if isinstance(policy, TimedPolicy) else cost.policy_ms

@@ -61,6 +61,7 @@ class Dataset:
     prior_table: PriorTable
     positions: int  # root positions that gave rows
     uncovered: int  # views of a position that were left out because they asked for more than the log holds
+    whole_rows: int | None = None  # the first so many match rows are of the traces' own sources; None: all of them
 
 
 @dataclass(slots=True)

@@ -34,7 +34,9 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        """Without bounds where one prompt left none."""
+        bounds = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{bounds}"
 
 
 @dataclass(frozen=True, slots=True)

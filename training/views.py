@@ -20,9 +20,9 @@ VIEWS: tuple[View, ...] = ("everything", "free_only", "random")
 
 # Sources of the random view's rounds, and how often each. Policies ask the free sources together where both exist; the
 # lookup stands alone where a deployment has no recycled guesses.
-_OPENINGS = (FREE, FREE | DRAFT, DRAFT, LOOKUP, LOOKUP | DRAFT)
-_OPENING_SHARES = (0.25, 0.3, 0.2, 0.1, 0.15)
-_DRAFT_SHARES = (0.15, 0.4, 0.8)  # of the nodes that may be drafted below, one share per round
+OPENINGS = (FREE, FREE | DRAFT, DRAFT, LOOKUP, LOOKUP | DRAFT)
+OPENING_SHARES = (0.25, 0.3, 0.2, 0.1, 0.15)
+DRAFT_SHARES = (0.15, 0.4, 0.8)  # of the nodes that may be drafted below, one share per round
 
 
 class ViewPolicy(EverythingPolicy):
@@ -46,7 +46,7 @@ class ViewPolicy(EverythingPolicy):
         may = level.candidates.may_grow
         if level.index == 0:
             self.seen = []
-            self._share = float(self._draw.choice(_DRAFT_SHARES))
+            self._share = float(self._draw.choice(DRAFT_SHARES))
         rows = (level.start + np.flatnonzero(may & DRAFT)).astype(np.int32)
         if rows.size:
             self.seen.append((rows, growth_features(level.forest, rows, level.context)))
@@ -58,7 +58,7 @@ class ViewPolicy(EverythingPolicy):
         if self.view == "free_only":
             return np.asarray(may & FREE, dtype=np.uint8)
         if index == 0:
-            opening = int(self._draw.choice(_OPENINGS, p=_OPENING_SHARES))
+            opening = int(self._draw.choice(OPENINGS, p=OPENING_SHARES))
             # A round without a free source at its root does without it below: asked later, it may offer longer chains
             # than the log holds, for priors that the draft has raised meanwhile.
             self._free = opening & FREE

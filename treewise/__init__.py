@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from treewise.data.prompt_set import Prompt, own_prompts, read_prompts
     from treewise.data.trace_reader import TraceReader
     from treewise.data.trace_writer import TraceWriter
+    from treewise.engine.batch import BatchEngine, BatchRequest
     from treewise.engine.custom_generate import TreewiseGeneration
     from treewise.engine.decode import Completion, Engine, EngineSettings
     from treewise.engine.pair import Pair, encode_prompt, load_pair
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchEngine",
+    "BatchRequest",
     "ChainController",
     "ChainSignals",
     "Completion",
@@ -76,6 +79,7 @@ _HOMES = {
     "treewise.data.prompt_set": ("Prompt", "own_prompts", "read_prompts"),
     "treewise.data.trace_reader": ("TraceReader",),
     "treewise.data.trace_writer": ("TraceWriter",),
+    "treewise.engine.batch": ("BatchEngine", "BatchRequest"),
     "treewise.engine.custom_generate": ("TreewiseGeneration",),
     "treewise.engine.decode": ("Completion", "Engine", "EngineSettings"),
     "treewise.engine.pair": ("Pair", "encode_prompt", "load_pair"),

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from treewise.training.ab_report import AbRow
     from treewise.training.node_use import NodeUse
 
+RANK_WORDS = (
+    " Rank: the draft's where it proposed the node, else the lookup's, else that of the recycled guesses; 0 is first."
+)
+
 
 def speedups(name: str, rows: Sequence[tuple[str, Sequence[tuple[str, AbRow]]]]) -> Chart:
     """Speed over plain decoding with its interval; `rows` are (task, [(policy, row)])."""
@@ -143,7 +147,7 @@ def node_uses(name: str, uses: Sequence[NodeUse], kind: str, names: Sequence[str
     return Chart(
         f"Node use by {kind}",
         "Verified nodes per round (pale) and those of them that were accepted (full)."
-        + (" Rank: the draft's where it proposed the node, else the lookup's; 0 is first." if kind == "rank" else ""),
+        + (RANK_WORDS if kind == "rank" else ""),
         panels(name, f"Verified and accepted nodes per round by {kind}", len(uses), one, 1.75, kind),
         Grid(("policy", *(f"{kind} {word}" if not names else word for word in words[first:])), tuple(cells)),
     )

@@ -97,7 +97,11 @@ def write_page(
     The first of `compared` under its first cost profile gives the counts of nodes and the trees. `text_of` gives the
     text of a token; without it ids are shown. Raises `MissingExtraError` without matplotlib.
     """
-    text = page(compared, settings or PageSettings(), text_of)
+    return write_whole(path, page(compared, settings or PageSettings(), text_of))
+
+
+def write_whole(path: str | Path, text: str) -> Path:
+    """Write `text` to `path`, whole or not at all, and return it; folders above are made."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
@@ -123,17 +127,17 @@ def page(compared: Sequence[Compared], settings: PageSettings, text_of: TokenTex
     sections = [verdicts(compared), *speeds(compared), *counts(first, settings.counted_prompts)]
     links = [*((section.name, section.title) for section in sections), ("trees", "Tree explorer")]
     title = f"A/B of {len(first.contenders)} {'policies' if len(first.contenders) > 1 else 'policy'}"
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         title=f"{title} on {escape(first.traces[0].pair_name)}",
         version=escape(treewise.__version__),
         lead=escape(_lead(first)),
         nav="".join(f'<a href="#{name}">{escape(text)}</a>' for name, text in links),
-        style=_asset("page.css"),
+        style=asset("page.css"),
         body="\n".join(section.html() for section in sections),
         explorer_note=_explorer_note(data),
         first_tree=first_tree_table(data, FATES),
         data=dumps(data),
-        script=_asset("explorer.js"),
+        script=asset("theme.js") + asset("explorer.js"),
         origins="".join(f"<p>{escape(line)}</p>" for one in compared for line in _origins(one)),
     )
 
@@ -167,5 +171,6 @@ def _explorer_note(data: dict[str, Any]) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of one of the parts that pages are put together from."""
     return (resources.files("treewise") / PAGE / name).read_text(encoding="utf-8")

@@ -59,8 +59,8 @@ def speeds(compared: Sequence[Compared]) -> list[Section]:
         for at, origin in enumerate(one.report.profiles):
             tasks = ["", *(one.report.tasks if len(one.report.tasks) > 1 else [])]
             rows = [(task, one.rows(origin.name, task)) for task in tasks]
-            bars.append(_titled(f"under {origin.name}", speedups(f"speed{place}-{at}", rows)))
-            points.append(_titled(f"under {origin.name}", frontier(f"frontier{place}-{at}", one.rows(origin.name))))
+            bars.append(titled(f"under {origin.name}", speedups(f"speed{place}-{at}", rows)))
+            points.append(titled(f"under {origin.name}", frontier(f"frontier{place}-{at}", one.rows(origin.name))))
     return [
         Section("speed", "Speed-up by task", tuple(bars)),
         Section("frontier", "Accepted length against verified nodes", tuple(points)),
@@ -79,20 +79,20 @@ def counts(first: Compared, most_prompts: int) -> list[Section]:
     requests = sum(len(trace.requests) for trace in traces)
     note = f'<p class="note">Counted over {requests:,} requests under {escape(cost.name)}.</p>'
     drawing = [use for use in uses if use.by_depth.kept.sum()]
-    sections = [Section("lengths", "Accepted lengths", (note, _figure(accepted_lengths("lengths", uses))))]
+    sections = [Section("lengths", "Accepted lengths", (note, figure_html(accepted_lengths("lengths", uses))))]
     if drawing:
         charts = (
             node_uses(f"use-{kind}", drawing, kind, SOURCE_NAMES if kind == "source" else ())
             for kind in ("depth", "rank", "source")
         )
-        sections.append(Section("use", "Node use", (note, *(_titled(chart.title, chart) for chart in charts))))
+        sections.append(Section("use", "Node use", (note, *(titled(chart.title, chart) for chart in charts))))
     curves = [(use.policy, use.prior, use.model) for use in uses if use.model is not None and use.prior.count.size]
     reports = _bundle_reports(first)
-    parts = [note, _figure(calibration("calibration", curves))] if curves else []
+    parts = [note, figure_html(calibration("calibration", curves))] if curves else []
     parts += [_bundle_table(name, report) for name, report in reports if report.get("match")]
     if parts:
         sections.append(Section("calibration", "Calibration before and after", tuple(parts)))
-    sections.append(Section("cost", "Cost and budgets", (note, _figure(costs("cost", cost, uses)))))
+    sections.append(Section("cost", "Cost and budgets", (note, figure_html(costs("cost", cost, uses)))))
     gains = [
         importances(
             f"gain{place}", name, [(str(each["feature"]), float(each["gain"])) for each in report["importances"]]
@@ -101,7 +101,7 @@ def counts(first: Compared, most_prompts: int) -> list[Section]:
         if report.get("importances")
     ]
     if gains:
-        sections.append(Section("features", "Feature importances", tuple(_figure(chart) for chart in gains)))
+        sections.append(Section("features", "Feature importances", tuple(figure_html(chart) for chart in gains)))
     return sections
 
 
@@ -128,24 +128,27 @@ def _bundle_table(name: str, report: dict[str, Any]) -> str:
         f"<h3>Held-out figures of {escape(name)}</h3>"
         '<p class="note">From its bundle: on prompts that each part of the model was not fitted on. Before: the '
         "sources' prior. After: the calibrated match model. ECE: expected calibration error.</p>"
-        f'<div class="wide">{_table(grid)}</div>'
+        f'<div class="wide">{table_html(grid)}</div>'
     )
 
 
-def _titled(title: str, chart: Chart) -> str:
-    return f"<h3>{escape(title)}</h3>{_figure(chart)}"
+def titled(title: str, chart: Chart) -> str:
+    """A chart under a heading of its own."""
+    return f"<h3>{escape(title)}</h3>{figure_html(chart)}"
 
 
-def _figure(chart: Chart) -> str:
+def figure_html(chart: Chart) -> str:
+    """A chart in both widths, its note above and its table below, folded."""
     return (
         f'<p class="note">{escape(chart.note)}</p><figure><div class="w">{chart.drawing.wide}</div>'
         f'<div class="n">{chart.drawing.narrow}</div></figure>'
-        f'<details><summary>{escape(chart.title)} as a table</summary><div class="wide">{_table(chart.table)}</div>'
+        f'<details><summary>{escape(chart.title)} as a table</summary><div class="wide">{table_html(chart.table)}</div>'
         "</details>"
     )
 
 
-def _table(grid: Grid) -> str:
+def table_html(grid: Grid) -> str:
+    """A table whose first column heads its rows."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in grid.headings)
     lines = []
     for first, *rest in grid.rows:

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from treewise.policy.registry import parse_policy
+from treewise.policy.task_table import told_task
 from treewise.texts import Divergence, first_divergence
 
 if TYPE_CHECKING:
     from treewise.data.cost import CostProfile
+    from treewise.data.prompt_set import Prompt
     from treewise.engine.decode import Completion, EngineSettings
     from treewise.engine.pair import Pair
     from treewise.engine.sampling import Sampling
@@ -133,6 +135,11 @@ def policy_for(pair: Pair, spec: str) -> TreePolicy:
     return policy
 
 
+def told_of(policy: object, prompt: Prompt | None) -> str:
+    """The kind of task that `policy` is told of `prompt`; empty where that is not known."""
+    return "" if prompt is None else told_task(policy, prompt.task, prompt.text)
+
+
 def run_live(
     pair: Pair,
     cost: CostProfile,
@@ -143,16 +150,18 @@ def run_live(
     settings: EngineSettings | None = None,
     advance: Callable[[str], None] = lambda word: None,
     has_plain: bool = True,
+    asked: Mapping[str, Prompt] | None = None,
 ) -> LiveRun:
     """Decode every prompt (id -> token ids) with every policy and, unless `has_plain` is off, with plain decoding.
 
     The policies take turns on each prompt, in an order that rotates from prompt to prompt, so that a machine that
-    slows down slows all of them. `advance` is told each finished (policy, prompt).
+    slows down slows all of them. `advance` is told each finished (policy, prompt). `asked`: the prompts by id, where
+    policies are to be told of their kinds of task.
     """
     from treewise.engine.decode import Engine
     from treewise.engine.sampling import Sampling
 
-    sampling = sampling or Sampling()
+    sampling, known = sampling or Sampling(), asked or {}
     specs = list(dict.fromkeys([PLAIN, *policies] if has_plain else policies))
     engines = {spec: Engine(pair, policy_for(pair, spec), cost, settings) for spec in specs}
     answers: dict[str, list[Completion]] = {spec: [] for spec in specs}
@@ -160,7 +169,8 @@ def run_live(
     for number, (prompt_id, ids) in enumerate(prompts.items()):
         turn = number % len(specs)
         for spec in specs[turn:] + specs[:turn]:
-            answers[spec].append(engines[spec].generate(ids, max_new_tokens, sampling))
+            told = told_of(engines[spec].policy, known.get(prompt_id))
+            answers[spec].append(engines[spec].generate(ids, max_new_tokens, sampling, told))
             advance(f"{spec.partition(':')[0]} on {prompt_id}")
         expected = answers[PLAIN if has_plain else specs[0]][-1].tokens
         for spec in specs:

@@ -100,7 +100,7 @@ class Workshop:
         from treewise.data.trace_reader import TraceReader
         from treewise.engine.collect import CollectSettings, build_manifest, collect_dense
         from treewise.training.fit import NamedTrace
-        from treewise.training.logged_trace import logged_trace
+        from treewise.training.logged_trace import open_trace
 
         tokens, temperature = self.settings.max_new_tokens, condition.temperature
         chosen = CollectSettings(max_new_tokens=tokens, temperature=temperature, shard_rounds=SHARD_ROUNDS)
@@ -111,8 +111,7 @@ class Workshop:
             collect_dense(
                 pair, prompts, folder, Envelope(), PriorTable(), chosen, lambda prompt_id, count: advance(prompt_id)
             )
-        reader = TraceReader(folder)
-        return NamedTrace(logged_trace(label, reader.manifest, reader.read_all()), reader.content_hash())
+        return NamedTrace(open_trace(folder, label), TraceReader(folder).content_hash())
 
     def _finish(self, material: Material, named: Sequence[NamedTrace]) -> Material:
         """With the hand table, and with a trained policy where none was given, both from `named`."""
@@ -122,7 +121,7 @@ class Workshop:
 
     def _table(self, draft: str, named: Sequence[NamedTrace]) -> str:
         from treewise.engine.hub import write_atomically
-        from treewise.training.dataset import build_dataset
+        from treewise.training.dataset_batch import build_dataset_batched
         from treewise.training.hand_table import fit_hand_table
 
         hashes = [part.content_hash for part in named]
@@ -130,7 +129,7 @@ class Workshop:
         if not path.is_file():
             traces = [part.trace for part in named]
             with self._stage(f"hand table of {draft}", sum(len(trace.requests) for trace in traces)) as advance:
-                rows = build_dataset(traces, step=lambda: advance())
+                rows = build_dataset_batched(traces, step=lambda: advance())
             table = fit_hand_table(rows, origin=tuple(f"{part.trace.name} {part.content_hash}" for part in named))
             write_atomically(path, (json.dumps(table.to_json()) + "\n").encode("utf-8"))
         return str(path)

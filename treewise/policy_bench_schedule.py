@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from treewise.data.cost import CostGrid, CostProfile
-from treewise.data.errors import require
 from treewise.policy_bench_cell import UNTUNED, UNTUNED_SPEC, winners
 from treewise.policy_bench_plan import THIS_MACHINE, Condition
 from treewise.policy_bench_store import ReplayStore
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from treewise.training.tally import Tally
 
 NAME = "mixed"
-BATCHES = (8, 32)  # requests that share a verify pass in some stages of the example costs
-_EXACT = 64  # rows up to which shared passes are priced one by one
+BATCHES = (8, 32)  # requests that share every pass and call in some stages of the example costs
 CONTEXTS = (1024,)  # tokens of cache in a stage of this machine's costs
 
 
@@ -68,30 +66,8 @@ def stages_of(costs: Mapping[str, CostProfile]) -> tuple[ScheduleStage, ...]:
             found += [ScheduleStage(f"{name}, {size} tokens of context", at_context(cost, size)) for size in CONTEXTS]
     example = next((cost for name, cost in costs.items() if name != THIS_MACHINE), None)
     if example is not None:
-        found += [ScheduleStage(f"{example.name}, batch {size}", batched(example, size)) for size in BATCHES]
+        found += [ScheduleStage(f"{example.name}, batch {size}", example.shared_by(size)) for size in BATCHES]
     return tuple(found)
-
-
-def batched(cost: CostProfile, requests: int) -> CostProfile:
-    """What one of `requests` requests pays where all share every pass evenly: that share of a pass with all rows.
-
-    A pass of `requests` times the rows costs what the profile says of so many rows. Raises `ParameterError` below 1.
-    """
-    require(requests >= 1, "requests", ">= 1", requests)
-
-    def shared(grid: CostGrid) -> CostGrid:
-        last = 2 * -(-grid.counts[-1] // requests)  # beyond it the last slope goes on here as well
-        counts = [*range(1, _EXACT + 1), *([last] if last > _EXACT else [])]
-        ms = [(grid.at([count * requests for count in counts], at) / requests).tolist() for at in grid.capacities]
-        return CostGrid(tuple(counts), grid.capacities, tuple(tuple(row) for row in ms))
-
-    return replace(
-        cost,
-        name=f"{cost.name}, batch {requests}",
-        verify=shared(cost.verify),
-        draft=shared(cost.draft),
-        origin=f"{cost.origin}; shared by {requests} requests",
-    )
 
 
 def at_context(cost: CostProfile, tokens: int) -> CostProfile:

@@ -57,10 +57,15 @@ class TextStream:
     """
 
     def __init__(
-        self, engine: Engine, prompt: Sequence[int], max_new_tokens: int = 128, sampling: Sampling | None = None
+        self,
+        engine: Engine,
+        prompt: Sequence[int],
+        max_new_tokens: int = 128,
+        sampling: Sampling | None = None,
+        task: str = "",
     ) -> None:
         self._engine = engine
-        self._steps = engine.rounds(prompt, max_new_tokens, sampling)
+        self._steps = engine.rounds(prompt, max_new_tokens, sampling, task)
         self._is_stopping = False
         self.tokens: list[int] = []
         self.rounds = 0

@@ -139,6 +139,19 @@ def test_a_grid_is_linear_between_and_beyond_its_counts() -> None:
     assert falling.at([9]).tolist() == [4.0]  # noise in a measurement never makes more rows cheaper without end
 
 
+@pytest.mark.parametrize("counts", [(4,), (1, 8, 30)])
+@pytest.mark.parametrize("capacities", [(0,), (16, 200, 4000)])
+def test_many_counts_and_capacities_cost_what_each_alone_does(
+    counts: tuple[int, ...], capacities: tuple[int, ...]
+) -> None:
+    ms = np.random.default_rng(3).random((len(capacities), len(counts)))
+    grid = CostGrid(counts, capacities, tuple(map(tuple, ms.tolist())))
+    asked = [(count, capacity) for count in (0, 1, 4, 5, 8, 29, 30, 70) for capacity in (0, 16, 17, 200, 3999, 9000)]
+    each = grid.at_each(*zip(*asked, strict=True))
+    assert each.tolist() == [pytest.approx(float(grid.at(*one)), rel=1e-12) for one in asked]
+    assert grid.at_each([], []).shape == (0,)
+
+
 def test_profile_round_trip(tmp_path: Path) -> None:
     PROFILE.save(tmp_path / "cost.json")
     assert CostProfile.load(tmp_path / "cost.json") == PROFILE

@@ -35,6 +35,13 @@ def test_reads_fields_and_optional_split(tmp_path: Path) -> None:
     assert read_prompts(str(file)) == read_prompts(file)
 
 
+def test_tests_are_a_text_or_its_lines(tmp_path: Path) -> None:
+    lines = ["assert f(1) == 2", "assert f(2) == 3"]
+    given: list[object] = ["\n".join(lines), lines, None]
+    file = write(tmp_path / "p.jsonl", *({**GOOD, "id": str(n), "tests": tests} for n, tests in enumerate(given)), GOOD)
+    assert [prompt.tests for prompt in read_prompts(file)] == ["\n".join(lines), "\n".join(lines), "", ""]
+
+
 def test_line_separator_inside_a_prompt_is_text(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text(json.dumps({**GOOD, "prompt": "one\u2028two"}, ensure_ascii=False), encoding="utf-8")
@@ -68,6 +75,8 @@ def test_id_must_be_unique_over_a_folder(tmp_path: Path) -> None:
         (b'{"id": "b", "task": "", "prompt": "x"}', r"p\.jsonl:2: task must be a non-empty string, got ''"),
         (b'{"id": "b", "task": "t", "prompt": "x", "split": 1}', r"p\.jsonl:2: split must be a string, got 1"),
         (b'{"id": "b", "task": "t", "prompt": "\\ud800"}', r"p\.jsonl:2: prompt must be encodable as UTF-8"),
+        (b'{"id": "b", "task": "t", "prompt": "x", "tests": 3}', r"p\.jsonl:2: tests must be a string or a list of"),
+        (b'{"id": "b", "task": "t", "prompt": "x", "tests": ["a", 3]}', r"list of strings, got \['a', 3\]"),
         (b"\xff", r"p\.jsonl:2: text must be UTF-8, got byte b'\\xff'"),
     ],
 )
@@ -156,6 +165,7 @@ def test_sha256_sees_every_field_and_the_order() -> None:
         [Prompt("a", "b", "x", "d")],
         [Prompt("a", "x", "c", "d")],
         [Prompt("a", "b", "c", "x")],
+        [Prompt("a", "b", "c", "d", "x")],
     ]
     assert len({prompts_sha256(variant) for variant in variants}) == len(variants)
     assert prompts_sha256([one]) == prompts_sha256(iter([Prompt("a", "b", "c", "d")]))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tests.data.stored import write
 from tests.data.traces import manifest, request, same
 from tests.house.layout import ROOT
 from treewise.data.errors import ShardError, TraceError
-from treewise.data.trace_reader import TraceReader
+from treewise.data.trace_manifest import TraceManifest
+from treewise.data.trace_reader import TraceReader, read_requests
 from treewise.data.trace_schema import TraceShard
 from treewise.data.trace_writer import TraceWriter
 
@@ -201,3 +203,75 @@ def test_a_killed_writer_leaves_closed_shards_and_nothing_half_readable(tmp_path
         assert writer.done() == {"a"}
         writer.add(*request("bb"))
     assert TraceReader(tmp_path).read_all().num_requests == 2
+
+
+FULL = """
+import resource, sys
+from tests.data.traces import manifest, request
+from treewise.data.trace_reader import TraceReader
+from treewise.data.trace_writer import TraceWriter
+
+with TraceWriter(sys.argv[1], manifest()) as writer:
+    writer.add(*request("a"))
+room = max(path.stat().st_size for path in TraceReader(sys.argv[1]).shard_paths()[0].iterdir()) + 2000
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+try:
+    with TraceWriter(sys.argv[1], manifest()) as writer:
+        writer.add(*request("bb"))
+        writer.flush()
+        for number in range(300):
+            writer.add(*request(f"prompt {number}", num_rounds=40))
+except OSError as error:
+    print(type(error).__name__, writer.open_rounds)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
+def test_a_disk_that_is_full_leaves_closed_shards_readable(tmp_path: Path) -> None:
+    """The system itself refuses to write, in the middle of a file."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "OSError 0\n"), done.stderr
+    reader = TraceReader(tmp_path)
+    assert reader.read_all().rounds.prompt_id.tolist() == ["a"] * 4 + ["bb"] * 4
+    assert reader.leftovers == 0
+    with TraceWriter(tmp_path, manifest()) as writer:  # with room again, it goes on
+        assert writer.done() == {"a", "bb"}
+        writer.add(*request("ccc"))
+    assert TraceReader(tmp_path).read_all().num_requests == 3
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object, path: Path) -> None:
+        Path(path).write_text("{", encoding="utf-8")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceManifest, "save", full)
+        with pytest.raises(OSError, match="no space"):
+            TraceWriter(tmp_path / "trace", manifest())
+    assert [path.name for path in (tmp_path / "trace").rglob("*")] == ["shards"]
+    with TraceWriter(tmp_path / "trace", manifest()) as writer:
+        writer.add(*request("a"))
+    assert TraceReader(tmp_path / "trace").read_all().num_requests == 1
+
+
+def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    def collect(name: str) -> None:
+        with TraceWriter(tmp_path, manifest(), shard_rounds=4) as writer:
+            for number in range(12):
+                writer.add(*request(f"{name}{number}"))
+
+    names = ("a", "bb", "ccc", "dddd")
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(collect, names))
+    reader = TraceReader(tmp_path)
+    assert [path.name for path in reader.shard_paths()] == [f"{number:06d}" for number in range(48)]
+    assert read_requests(tmp_path) == {(f"{name}{number}", 0) for name in names for number in range(12)}
+    assert reader.leftovers == 0

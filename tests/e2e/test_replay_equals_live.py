@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.engine.tiny import DRAFTS, NARROW, Draft, RandomPolicy, end_token, example_cost, lax_settings, tiny_pair
+from tests.policy.rank_tables import rank_table
 from treewise.data.envelope import PriorTable
 from treewise.data.errors import CoverageError, ParameterError
 from treewise.data.trace_manifest import TraceManifest
@@ -24,6 +25,7 @@ from treewise.policy.hook import BoolArray, Expansion, ForestView, Level, Reques
 from treewise.policy.outcome import Walk
 from treewise.policy.registry import parse_policy
 from treewise.policy.round import RoundTree
+from treewise.policy.sequoia import SequoiaPolicy, SequoiaSettings
 from treewise.policy.topn import TopNPolicy, TopNSettings
 from treewise.training.ab import ab
 from treewise.training.as_recorded import RecordedRound
@@ -33,15 +35,26 @@ from treewise.training.logged_trace import LoggedTrace, open_trace
 from treewise.training.replay import Replayer
 from treewise.training.replay_result import modelled_ms
 
+SEQUOIA = "sequoia"  # with the table of `rank_table`
 SPECS = (
     "entropy",
     "frontier",
     "topn:10x3",
     "topn:10x3,sources=draft",
     "topn:10x3,sources=lookup",
+    "topn:10x3,sources=free",
+    "frontier:sources=free",
+    "chain:4,sources=recycled",
+    "cumulative:sources=recycled",
     "chain:4",
     "static:2x3",
     "switch",
+    "opt-tree:10x0.1",
+    "opt-tree:6x0.1,beam=2,sources=draft",
+    "feedback:12x4,probe_rounds=3",
+    "feedback:12x3,headroom=0.2,context_tokens=20,sources=free",
+    "feedback:8x3,sources=recycled",
+    SEQUOIA,
     "cumulative",
     "plain",
 )
@@ -143,6 +156,8 @@ def prompts_of(seed: int, vocab_size: int = 24) -> list[list[int]]:
 
 
 def policy_of(spec: str) -> TreePolicy:
+    if spec == SEQUOIA:
+        return SequoiaPolicy(SequoiaSettings(nodes=9, depth=3), rank_table())
     return RandomPolicy(3) if spec == "random" else parse_policy(spec)
 
 

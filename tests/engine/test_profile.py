@@ -8,7 +8,8 @@ import pytest
 from tests.engine.tiny import tiny_pair
 from treewise.data.cost import CostProfile
 from treewise.data.errors import ParameterError
-from treewise.engine.profile import ProfileMeter, ProfileSettings, measure_profile, random_tree, rising, tree_mask
+from treewise.engine.profile import ProfileMeter, ProfileSettings, measure_profile, rising
+from treewise.engine.random_tree import random_tree, tree_mask
 
 QUICK = ProfileSettings(verify_rows=(1, 3), draft_tokens=(1, 2), capacities=(4, 9), repeats=3, round_tokens=3)
 

@@ -6,7 +6,7 @@ import torch
 
 from tests.engine.tiny import VOCAB, next_logits, tiny_model
 from treewise.engine.draft_model import decoder_of
-from treewise.engine.profile import random_tree, tree_mask
+from treewise.engine.random_tree import random_tree, tree_mask
 from treewise.engine.tree_model import TreeModel
 
 

@@ -23,7 +23,7 @@ TORCH_PARTIES = frozenset(
     {"accelerate", "gguf", "huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"}
 )
 SERVING_PARTIES = frozenset({"sglang"})  # there already where an adapter asks for it
-TRAIN_PARTIES = frozenset({"lightgbm", "onnx", "onnxruntime", "scipy", "sklearn"})
+TRAIN_PARTIES = frozenset({"lightgbm", "onnx", "onnxruntime", "rouge_score", "scipy", "sklearn"})
 
 FLOORS = {
     "treewise.data": Floor(frozenset({"numpy", "pyarrow"})),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -199,8 +199,12 @@ def play(
     temperature: float = 0.0,
     deployment: Deployment | None = None,
     rounds: list[Played] | None = None,
+    batch_size: int | None = None,
 ) -> dict[int, list[Decision]]:
-    """Decode the requests as one batch. Returns the decisions of each request, and the trees in `rounds` if given."""
+    """Decode the requests as one batch. Returns the decisions of each request, and the trees in `rounds` if given.
+
+    `batch_size`: what the policy is told of it; the requests still under way where None.
+    """
     bound = deployment or example_deployment(world.sources)
     policy.bind(bound)
     batch = [
@@ -210,7 +214,7 @@ def play(
         policy.begin(RequestInfo(progress.request_id, progress.prompt_tokens, max_new_tokens, temperature))
     decisions: dict[int, list[Decision]] = {r: [] for r in requests}
     while batch:
-        played = _play_round(policy, world, batch, bound, decisions)
+        played = _play_round(policy, world, batch, bound, decisions, batch_size or len(batch))
         if rounds is not None:
             rounds.append(played)
         for progress in [p for p in batch if p.remaining_tokens <= 0]:
@@ -225,6 +229,7 @@ def _play_round(
     batch: list[Progress],
     deployment: Deployment,
     decisions: dict[int, list[Decision]],
+    batch_size: int,
 ) -> Played:
     ids, positions = [p.request_id for p in batch], [p.position for p in batch]
     lookups = [
@@ -234,7 +239,7 @@ def _play_round(
     memories = (
         [ScriptedMemory(world, r, p) for r, p in zip(ids, positions, strict=True)] if world.sources & RECYCLED else []
     )
-    context = build_context(batch)
+    context = replace(build_context(batch), batch_size=batch_size)
     builder = RoundBuilder(deployment.envelope, deployment.prior_table)
     roots = np.asarray([p % VOCAB for p in positions], dtype=np.int32)
     tree = builder.build(policy, context, roots, lookups, draft, memories)

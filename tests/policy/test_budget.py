@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tests.policy.conformance import Wrapped
 from tests.policy.scripted import Played, World, example_cost, example_deployment, play
-from treewise.policy.budget import best_prefix, keep_by_price, modelled_ms, padded_sizes, shared_survival, verify_curve
+from treewise.policy.budget import (
+    SharedDeployments,
+    best_prefix,
+    keep_by_price,
+    modelled_ms,
+    padded_sizes,
+    shared_survival,
+    verify_curve,
+)
 from treewise.policy.hook import DRAFT, LOOKUP, RoundOutcome
 from treewise.policy.registry import parse_policy
 
@@ -44,7 +52,7 @@ def test_keep_by_price_is_the_best_of_all_closed_sets() -> None:
     nodes = replace(nodes, admitted=(nodes.parent < 0) | np.isin(np.arange(len(nodes.parent)), inner[:10]))
     curve = verify_curve(bound, 10)
     for rate in (0.001, 0.05, 0.3):
-        keep = keep_by_price(nodes.path_prior, nodes, bound, np.array([rate]), np.array([0]))
+        keep = keep_by_price(nodes.path_prior, nodes, [curve], np.array([rate]))
         assert keep[0]
         assert keep[nodes.parent[np.flatnonzero(keep)[1:]]].all()
         subsets = chain.from_iterable(combinations(inner[:10].tolist(), size) for size in range(11))
@@ -102,3 +110,15 @@ def test_siblings_share_one_text() -> None:
         modest = inner & (nodes.parent == 0) & (mass[nodes.parent] <= 1.0)
         np.testing.assert_allclose(survival[modest], nodes.path_prior[modest], rtol=1e-6)
     assert shrunk > 10
+
+
+def test_deployments_of_batches_share_passes_and_whole_buckets() -> None:
+    alone = replace(example_deployment(DRAFT), row_buckets=(1, 4, 16, 64))
+    shared = SharedDeployments(alone)
+    assert shared.of(1) is alone
+    of_eight = shared.of(8)
+    assert shared.of(8) is of_eight
+    assert of_eight.cost == alone.cost.shared_by(8)
+    assert of_eight.row_buckets == (2, 8)  # 16 and 64 rows of all
+    states_shares = replace(alone, cost=alone.cost.shared_by(4))
+    assert SharedDeployments(states_shares).of(8) is states_shares

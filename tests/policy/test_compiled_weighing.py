@@ -55,6 +55,7 @@ def decided(way_of: type[Weighing], seed: int, requests: int) -> dict[str, NDArr
     rng = np.random.default_rng(seed)
     way = way_of(random_deployment(rng), random_settings(rng))
     forest, context = random_forest(rng, requests), random_context(rng, requests)
+    context = replace(context, batch_size=int(rng.choice([1, requests, 8])))
     rates = (rng.choice([0.01, 0.05, 0.2], size=requests) * rng.random(requests)).tolist()
     scores = way.open(context, rates)
     rows = len(forest.parent)

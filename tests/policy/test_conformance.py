@@ -30,7 +30,7 @@ class Cheating(Wrapped):
 
 class Crowded(Cheating):
     def select(self, forest: ForestView) -> BoolArray:
-        return self.policy.select(forest) & ((forest.nodes.parent < 0) | (forest.context.batch_size == 1))
+        return self.policy.select(forest) & ((forest.nodes.parent < 0) | (len(forest.context.request_id) == 1))
 
 
 class Tired(Cheating):

@@ -171,6 +171,17 @@ def test_rate_starts_at_the_guess_and_follows_what_is_reached(draft_ms: float, f
     assert abs(tokens / ms - reached) < abs(first / 20.0 - reached), "the price moves towards the throughput"
 
 
+def test_a_batch_is_decided_by_shares() -> None:
+    """Told of a batch, the policy decides as where the profile states the shares of so many."""
+    bound, worlds = priced(1.0, (20.0, 24.0, 25.0, 48.0, 80.0)), [World(seed, BOTH) for seed in range(4)]
+    told = [play(LearnedPolicy(tiny_bundle()), world, deployment=bound, batch_size=8)[0] for world in worlds]
+    shared = replace(bound, cost=bound.cost.shared_by(8))
+    stated = [play(LearnedPolicy(tiny_bundle()), world, deployment=shared)[0] for world in worlds]
+    alone = [play(LearnedPolicy(tiny_bundle()), world, deployment=bound)[0] for world in worlds]
+    assert told == stated
+    assert sum(sum(sizes(kept)) for kept in told) < 0.7 * sum(sum(sizes(kept)) for kept in alone)
+
+
 def test_rows_are_scored_again_once_the_draft_has_spoken() -> None:
     for seed in range(4):
         policy = Spy()

@@ -34,6 +34,9 @@ def rule(spec: str) -> RulePolicy[Any]:
         ("frontier", "frontier", {"kappa": None, "rate": None}),
         ("frontier:kappa=0.25,rate=1e-06", "frontier:kappa=0.25,rate=1e-06", {"kappa": 0.25, "rate": 1e-6}),
         ("frontier:kappa=none", "frontier", {"kappa": None}),
+        ("opt-tree", "opt-tree:24x0.3", {"nodes": 24, "threshold": 0.3, "beam": None}),
+        ("opt-tree:16x0.5,beam=4", "opt-tree:16x0.5,beam=4", {"nodes": 16, "threshold": 0.5, "beam": 4}),
+        ("feedback:24x3,headroom=1.5", "feedback:24x3,headroom=1.5", {"nodes": 24, "depth": 3, "headroom": 1.5}),
         ("switch:6x16x3", "switch:6x16x3", {"min_match": 6, "nodes": 16, "depth": 3}),
     ],
 )
@@ -47,7 +50,7 @@ def test_specs_round_trip(spec: str, canonical: str, expected: dict[str, object]
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("wide:3", "policy must be one of plain, chain, .*learned, guarded, got 'wide' in 'wide:3'"),
+        ("wide:3", "policy must be one of plain, chain, .*learned, guarded, shared, got 'wide' in 'wide:3'"),
         ("", "policy must be one of plain, .*, got ''"),
         ("chain:five", "length must be a whole number, got 'five' in 'chain:five'"),
         ("chain:0", "length must be between 1 and 64, got 0 in policy 'chain:0'"),
@@ -73,8 +76,9 @@ def test_bad_specs_say_what_was_given_and_the_rule(spec: str, message: str) -> N
 
 def test_names_and_descriptions_agree() -> None:
     described = describe_policies()
-    assert tuple(d.name for d in described) == policy_names() == (*RULES, *FILED, "learned", "guarded")
-    assert [d.spec for d in described if d.name not in RULES] == ["frontier-table:FILE", "learned:DIR", "guarded:DIR"]
+    assert tuple(d.name for d in described) == policy_names() == (*RULES, *FILED, "learned", "guarded", "shared")
+    filed = ["frontier-table:FILE", "sequoia:FILE", "by-task:FILE", "learned:DIR", "guarded:DIR", "shared:DIR"]
+    assert [d.spec for d in described if d.name not in RULES] == filed
     for description in described[: len(RULES)]:
         policy = rule(description.spec)
         assert isinstance(policy, TreePolicy)

@@ -11,7 +11,7 @@ from tests.policy.models import plain_context, tiny_bundle
 from tests.policy.scripted import Played, World, example_cost, example_deployment, play
 from treewise.data.cost import CostGrid
 from treewise.policy.forest import Forest
-from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, BoolArray, Level, RoundContext, UInt8Array
+from treewise.policy.hook import DRAFT, FREE, LOOKUP, RECYCLED, BoolArray, ForestView, Level, RoundContext, UInt8Array
 from treewise.policy.learned import Compiled, LearnedPolicy, uses_compiled
 from treewise.policy.planner import PlannerSettings
 from treewise.policy.weighing import Weighing
@@ -131,3 +131,32 @@ def test_rounds_ask_every_free_source_that_there_is(way: Compiled, sources: int)
     assert all(int(played.tree.forest.column("grown")[0]) & FREE == free for played in rounds[:-1])
     grown = np.concatenate([played.tree.forest.column("grown") for played in rounds])
     assert not (grown & ~np.uint8(sources)).any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_a_batch_are_priced_as_those_of_all_its_requests(way: Compiled) -> None:
+    """64 rows are nearly free for one request; in a batch of 32 the third row of each costs as much as the pass."""
+    stairs = CostGrid((1, 64, 128), (0,), ((20.0, 20.5, 84.5),))
+    bound = example_deployment(DRAFT | FREE, replace(COST, verify=stairs))
+    forest = Forest()
+    forest.append(9)
+    forest.column("parent")[1:] = np.arange(8)
+    forest.column("depth")[:] = np.arange(9)
+    forest.column("admitted")[:] = True
+    nodes, survival = forest.view(), 0.8 ** np.arange(9.0)
+    deciding = type(weighing(way))(bound, PLANNER)
+    kept, rates = {}, {}
+    for batch_size in (1, 32, 1):
+        context = replace(plain_context(), batch_size=batch_size)
+        scores = deciding.open(context, [0.0])
+        rates[batch_size] = scores.prices[0].rate
+        deciding.stale(scores, nodes)
+        kept[batch_size] = int(deciding.keep(scores, survival, ForestView(nodes, context)).sum()) - 1
+        told = replace(bound, cost=bound.cost.shared_by(batch_size))  # the same by a profile that states shares
+        again = type(deciding)(told, PLANNER)
+        scores = again.open(plain_context(), [0.0])
+        again.stale(scores, nodes)
+        assert int(again.keep(scores, survival, ForestView(nodes, plain_context())).sum()) - 1 == kept[batch_size]
+    assert kept == {1: 8, 32: 1}
+    assert rates[1] == pytest.approx(1 / 20.0)  # plain decoding's, of one request's share
+    assert rates[32] == pytest.approx(32 / float(stairs.at([32])[0]))

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from tests.policy.models import tiny_bundle
+from tests.policy.rank_tables import rank_table
 from tests.training.worlds import ALL, COST, GrowAll, World, as_trace, dense, manifest
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError
@@ -21,6 +22,7 @@ from treewise.policy.hook import (
 )
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.registry import parse_policy
+from treewise.policy.sequoia import SequoiaPolicy, SequoiaSettings
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import replay
 from treewise.training.replay_result import ReplayResult
@@ -29,11 +31,14 @@ ENVELOPE = Envelope(max_depth=6, draft_width=4)
 SPECS = (
     "plain", "chain:4", "chain:3,sources=draft", "chain:5,sources=lookup", "static:2x3", "topn:12x3",
     "topn:8x2,sources=draft", "topn:12x3,sources=both", "topn:12x3,sources=free", "chain:5,sources=recycled",
-    "entropy", "cumulative", "frontier", "switch",
+    "entropy", "cumulative", "frontier", "switch", "opt-tree:10x0.2", "opt-tree:8x0.1,sources=draft",
+    "feedback:12x4,probe_rounds=3", "feedback:12x4,headroom=0.2,context_tokens=8,sources=both", "sequoia",
 )  # fmt: skip
 
 
 def policy_of(spec: str) -> TreePolicy:
+    if spec == "sequoia":
+        return SequoiaPolicy(SequoiaSettings(nodes=10, depth=3), rank_table())
     return LearnedPolicy(tiny_bundle(), "flat") if spec == "learned" else parse_policy(spec)
 
 

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.policy.rank_tables import rank_table, write_rank_table
+from tests.policy.recognisers import write_table
 from tests.training.judged import ENVELOPE, EXAMPLE, SPECS, judged_report, judged_trace, judged_world
 from tests.training.worlds import COST, GrowAll, World, as_trace, dense, dense_trace, manifest, simulate
 from treewise.data.errors import CoverageError, ParameterError, PolicySpecError, TraceError
@@ -236,7 +238,20 @@ def test_a_policy_trained_on_a_judged_trace_is_warned_of(world: World, tmp_path:
         spec = "trained"
         bundle = SimpleNamespace(provenance={"traces": {"somewhere else": content}})
 
-    contenders = contenders_of(["plain", Trained()])
-    (line,) = trained_on_judged(contenders, [tmp_path / "judged"])
-    assert line.startswith("trained was trained on") and str(tmp_path / "judged") in line
+    ranks = write_rank_table(tmp_path / "ranks.json", replace(rank_table(), origin=(f"somewhere else {content}",)))
+    contenders = contenders_of(["plain", Trained(), f"sequoia:{ranks}"])
+    lines = trained_on_judged(contenders, [tmp_path / "judged"])
+    for contender, line in zip(contenders[1:], lines, strict=True):
+        assert line.startswith(f"{contender.name} was trained on") and str(tmp_path / "judged") in line
     assert trained_on_judged(contenders[:1], [tmp_path / "judged"]) == []
+
+
+def test_labels_in_place_of_a_recognisers_words_are_warned_of(trace: LoggedTrace, tmp_path: Path) -> None:
+    spec = f"by-task:{write_table(tmp_path)}"
+    (_, line) = ab([trace], [COST], [spec, "plain"]).warnings
+    assert line == (
+        f"{spec} is told the prompts' labels in {trace.name}, live what its recogniser makes of them: "
+        "`treewise tasks tell`"
+    )
+    told = replace(trace, manifest=replace(trace.manifest, input_hashes={"recogniser": "ab"}))
+    assert len(ab([told], [COST], [spec]).warnings) == 1

@@ -145,6 +145,11 @@ def test_bad_batch_sizes(trace: LoggedTrace, sizes: tuple[int, ...], last: int |
         export_vllm([trace], measured(*((size, COST) for size in sizes)), 2, max_batch_size=last)
 
 
+def test_a_source_that_vllm_does_not_have_is_refused(trace: LoggedTrace) -> None:
+    with pytest.raises(ParameterError, match="sources must be one of draft, lookup, got 'recycled'"):
+        export_vllm([trace], measured((1, COST)), 3, sources="recycled")  # type: ignore[arg-type]
+
+
 def test_a_batch_has_a_request() -> None:
     with pytest.raises(ParameterError, match="batch_size must be at least 1, got 0"):
         BatchCost.measured(0, COST)

@@ -68,7 +68,7 @@ def test_held_out_figures_beat_the_prior(trained: tuple[TrainReport, Path, list[
     assert [row.name for row in report.match] == ["all", "both", "free only", "draft only"]
     assert all(better(row) for row in report.match)
     assert better(report.survival)
-    assert report.match[0].rows == sum(row.rows for row in report.match[1:]) == report.match_rows
+    assert report.match[0].rows == sum(row.rows for row in report.match[1:]) < report.match_rows
     assert report.match[0].model.ece < 0.05 < report.match[0].baseline.ece
     assert report.match[0].model.auc > report.match[0].baseline.auc
     assert report.growth.rows == report.growth_rows > 200
@@ -136,7 +136,7 @@ def test_the_rate_is_a_fixed_point(trained: tuple[TrainReport, Path, list[Any]])
 
 
 def test_scales_move_only_where_held_out_prompts_agree(trace: LoggedTrace, tmp_path: Path) -> None:
-    settings = replace(FAST, planner=PlannerFitSettings(requests=3, rate_rounds=1, grid=(0.5,)))
+    settings = replace(FAST, planner=PlannerFitSettings(requests=3, rate_rounds=1, grid=(0.5,), tune=True))
     report = train_on([NamedTrace(trace, "h")], COST, tmp_path / "tuned", settings)
     assert [item.name for item in report.tuning] == ["prune_scale", "growth_scale", "opening_scale"]
     for item in report.tuning:

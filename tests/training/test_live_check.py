@@ -19,7 +19,7 @@ from treewise.training.logged_trace import LoggedTrace
 ENVELOPE = Envelope(max_depth=6, draft_width=4)
 SPECS = (
     "plain", "chain:4", "topn:12x3", "topn:8x2,sources=lookup", "topn:8x2,sources=recycled", "chain:6,sources=free",
-    "entropy", "cumulative", "frontier", "switch",
+    "entropy", "cumulative", "frontier", "switch", "opt-tree:10x0.2", "feedback:12x4,probe_rounds=3",
 )  # fmt: skip
 
 

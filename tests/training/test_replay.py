@@ -21,7 +21,7 @@ ENVELOPE = Envelope(max_depth=6, draft_width=4)
 SPECS = (
     "plain", "chain:4", "chain:3,sources=draft", "chain:5,sources=lookup", "static:2x3", "topn:12x3",
     "topn:8x2,sources=draft", "topn:12x3,sources=both", "topn:12x3,sources=free", "chain:5,sources=recycled",
-    "entropy", "cumulative", "frontier", "switch",
+    "entropy", "cumulative", "frontier", "switch", "opt-tree:10x0.2", "feedback:12x4,probe_rounds=3",
 )  # fmt: skip
 
 

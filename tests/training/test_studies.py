@@ -104,7 +104,7 @@ def test_groups_are_of_all_features() -> None:
 def test_every_group_is_tried(ablation: Ablation) -> None:
     assert len(ablation.trials) == count_trials(True, True)
     match = [trial for trial in ablation.trials if trial.model == "match"]
-    assert {trial.group for trial in match if trial.use == ADDED} == {"token identity", "target state"}
+    assert {trial.group for trial in match if trial.use == ADDED} == {"task", "token identity", "target state"}
     whole = match[0]
     assert (whole.use, whole.change.value, whole.by_kind) == (ALL, 0.0, (0.0,) * len(KINDS))
     for trial in match[1:]:

@@ -17,6 +17,7 @@ from tests.house.layout import ROOT
 from tests.training.worlds import COST, World, dense, dense_trace, manifest, simulate
 from treewise import cli
 from treewise.cli import ab as cli_ab
+from treewise.cli._options import workers_for
 from treewise.cli.ab import share, split_policies
 from treewise.data.envelope import Envelope
 from treewise.data.errors import PolicySpecError
@@ -24,6 +25,7 @@ from treewise.data.trace_schema import TraceShard
 from treewise.data.trace_writer import TraceWriter
 from treewise.policy.registry import parse_policy
 from treewise.training import verdict
+from treewise.training.logged_trace import open_trace
 
 ENVELOPE = Envelope(max_depth=4, draft_width=3)
 EXAMPLE = "example-a100-70b"
@@ -219,7 +221,9 @@ def test_the_tables_say_verdicts_bounds_and_break_even(
     assert "warning: 3 of 3 judged prompts were tuned on as well" in errors
 
 
-def test_json_holds_judgements_that_fit_their_intervals(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_judgements_that_fit_their_intervals(
+    dense_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ["ab", str(dense_folder), "--cost", EXAMPLE, "--policies", "plain,chain:2,frontier", "--margin", "5%"]
     value = checked("ab", run([*arguments, "--depth-oracles", "--json"], capsys))
     assert value["margin"] == 0.05
@@ -230,8 +234,11 @@ def test_json_holds_judgements_that_fit_their_intervals(dense_folder: Path, caps
         ("chain:2", []), ("frontier", ["frontier"]),
     ]  # fmt: skip
     assert len(value["depth_oracles"]) == 3 * 3
-    without = checked("ab", run([*arguments, "--json"], capsys))
+    assert checked("ab", run([*arguments, "--json"], capsys)) == value  # few tokens: by default too
+    without = checked("ab", run([*arguments, "--no-depth-oracles", "--json"], capsys))
     assert without["depth_oracles"] == [] and without["rows"] == value["rows"]
+    monkeypatch.setattr(cli_ab, "DEPTH_ORACLE_TOKENS", 100)
+    assert checked("ab", run([*arguments, "--json"], capsys)) == without
 
 
 def test_an_empty_part_is_an_error() -> None:
@@ -274,3 +281,45 @@ def test_replay_of_a_changed_trace_fails(
     assert {found["prompt_id"] for found in value["traces"][0]["mismatches"]} == {"prompt-0"}
     output = run(["replay", str(folder)], capsys, status=1)
     assert "prompt-0, position" in output and "kept of candidate" in output
+
+
+def test_a_live_trace_of_another_policy_is_estimated(
+    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_live(tmp_path / "live", live_shards)
+    asked = ["ab", str(folder), "--cost", EXAMPLE, "--policies", "chain:3 topn:8x2"]
+    value = checked("ab_estimate", run([*asked, "--json"], capsys))
+    assert value["exact"] is False and value["writers"] == ["chain:3"]
+    assert {row["estimator"] for row in value["rows"]} == {"direct method"}  # nobody was drawn
+    words = run(asked, capsys)
+    assert "estimate, exact: false, no verdict" in words and "the direct method" in " ".join(words.split())
+    assert "Holm" not in words and "better" not in words
+    assert max(map(len, words.splitlines())) <= 100 or "acceptance from" in max(words.splitlines(), key=len)
+    lines = list(csv.DictReader(io.StringIO(run([*asked, "--csv"], capsys))))
+    assert len(lines) == len(value["rows"]) and lines[0]["exact"] == "False"
+    own = checked("ab", run([*asked[:-1], "chain:3", "--json"], capsys))
+    assert own["exact"] is True
+
+
+@pytest.mark.parametrize("option", [["--plan", "3%"], ["--html", "page.html"], ["--as-recorded"]])
+def test_an_estimate_takes_no_option_of_a_verdict(
+    option: list[str], live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_live(tmp_path / "live", live_shards)
+    try:
+        status: object = cli.main(["ab", str(folder), "--cost", EXAMPLE, "--policies", "chain:3 plain", *option])
+    except SystemExit as leaving:
+        status = leaving.code
+    assert status == 2
+    name = option[0].removeprefix("--").replace("-", "_")
+    assert f"{name} must be left out where policies did not write the live trace" in capsys.readouterr().err
+
+
+def test_workers_are_as_many_as_asked_for_or_as_there_is_work_for(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treewise.training.workers.usable_cores", lambda: 4)
+    trace = open_trace(traces)
+    assert workers_for(3, [trace], 1) == 3
+    assert workers_for(0, [trace], 1) == 1
+    assert workers_for(0, [trace], 1_000_000) == 4

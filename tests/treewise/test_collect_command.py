@@ -91,6 +91,24 @@ def test_a_policy_goes_with_live_traces(
     assert "policy must be given with --kind live and only there" in capsys.readouterr().err
 
 
+def test_exploring_is_logged_and_shown(
+    tiny: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t"
+    live = ("--kind", "live", "--policy", "topn:4x2", "--cost", "example-a100-70b", "--seed", "3")
+    explored = ("--explore", "0.5", "--explore-policy", "plain", "--json")
+    printed = json.loads(run(arguments(tiny, prompts, out, *live, *explored), capsys))
+    assert fits(printed, SCHEMA) and printed["explore"] == 0.5
+    rounds = TraceReader(out).read_all().rounds
+    assert set(zip(rounds.explorer.tolist(), rounds.propensity.tolist(), strict=True)) == {("", 0.5), ("plain", 0.5)}
+    requests = len(set(rounds.prompt_id[rounds.explorer == "plain"].tolist()))
+    assert f"{requests} of them explored" in run(["traces", "summary", str(out)], capsys)
+    assert leave(arguments(tiny, prompts, tmp_path / "d", "--explore", "0.5")) == 2
+    assert "explore must go with --kind live, got dense" in capsys.readouterr().err
+    assert leave(arguments(tiny, prompts, tmp_path / "d", *live, "--explore-policy", "plain")) == 2
+    assert "explore must be above 0 where --explore-policy names a policy, got 0.0" in capsys.readouterr().err
+
+
 def test_warpers_and_a_lossy_rule_are_in_the_manifest(
     tiny: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

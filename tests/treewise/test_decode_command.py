@@ -36,6 +36,19 @@ def test_json_follows_its_schema(
     assert printed["plain"]["tokens"] == printed["total"]["tokens"]
 
 
+def test_prompts_side_by_side_have_the_same_texts(
+    tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--policy", "topn:4x2", "--prompts", str(prompts), "--limit", "5", "--json", "--temperature", "0.8")
+    alone = json.loads(run(arguments(tiny, *asked), capsys))
+    together = json.loads(run(arguments(tiny, *asked, "--batch-size", "3", "--compare-plain"), capsys))
+    assert fits(together, SCHEMA) and fits(alone, SCHEMA)
+    assert (alone["batch_size"], together["batch_size"]) == (1, 3)
+    assert together["identical"] is True
+    for name in ("prompt_id", "tokens", "text", "finish", "tokens_per_round", "nodes_per_round"):
+        assert [answer[name] for answer in together["answers"]] == [answer[name] for answer in alone["answers"]]
+
+
 def test_warpers_and_a_lossy_rule(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--policy", "topn:8x3", "--prompts", str(prompts), "--limit", "2", "--compare-plain", "--json")
     warped = ("--temperature", "0.9", "--min-p", "0.02", "--typical-p", "0.9", "--seed", "3")

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.policy.recognisers import SETTINGS, write_table
 from tests.treewise.tiny import HASTY
 from treewise.data.cost import CostProfile
 from treewise.data.errors import BundleError, PolicySpecError
+from treewise.data.prompt_set import Prompt
 from treewise.engine.decode import Engine
 from treewise.engine.pair import Pair, encode_prompt
 from treewise.engine.sampling import Sampling, target_token
 from treewise.live import PLAIN, LiveFigures, policy_for, run_live
+from treewise.live_batch import run_live_batched
 from treewise.policy.bundle import Bundle
 from treewise.shipped import split_trace, train_part
 from treewise.texts import Divergence, first_divergence, margin_at
@@ -35,6 +38,24 @@ def test_policies_take_turns_and_texts_are_equal(pair: Pair) -> None:
     assert found.tokens == run.figures(PLAIN).tokens == sum(len(answer.tokens) for answer in run.answers["entropy"])
     assert run.figures(PLAIN).tokens_per_round == 1.0
     assert run.speedup(PLAIN) == 1.0
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_policies_are_told_the_kind_of_task(pair: Pair, batch_size: int, tmp_path: Path) -> None:
+    by_task = f"by-task:{write_table(tmp_path)}"
+    asked = {text: Prompt(text, "rag", text) for text in ("hello", "json", "else")}
+    encoded = {name: encode_prompt(pair, name) for name in asked}
+
+    def nodes(spec: str, known: dict[str, Prompt] | None) -> list[tuple[int, ...]]:
+        if batch_size == 1:
+            run = run_live(pair, COST, [spec], encoded, 12, has_plain=False, asked=known)
+        else:
+            run = run_live_batched(pair, COST, [spec], encoded, 12, batch_size, has_plain=False, asked=known)
+        return [answer.verified_nodes for answer in run.answers[spec]]
+
+    own = [nodes(SETTINGS[row], None)[place] for place, row in enumerate(("chat", "structured", "unknown"))]
+    assert nodes(by_task, asked) == own
+    assert nodes(by_task, None) == nodes(SETTINGS["unknown"], None) != own
 
 
 def test_figures_add_up_and_come_back(pair: Pair) -> None:

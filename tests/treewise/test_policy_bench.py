@@ -18,7 +18,7 @@ from treewise.policy.hook import DRAFT, FREE, LOOKUP
 from treewise.policy_bench_cell import DRAFT_ONLY, FREE_ONLY, judge_cell, nodes_saved, shown, speedup_of, winners
 from treewise.policy_bench_loss import losses
 from treewise.policy_bench_plan import Cell, Condition, PolicyBenchSettings, prompt_parts, spread_prompts
-from treewise.policy_bench_schedule import at_context, batched, run_schedule, stages_of
+from treewise.policy_bench_schedule import at_context, run_schedule, stages_of
 from treewise.policy_bench_store import DEPTH, ORACLE, ReplayStore, StoredReplay, key_of
 from treewise.training.tally import TALLY_COLUMNS, Tally
 
@@ -167,11 +167,7 @@ def test_nodes_are_compared_at_equal_length() -> None:
     assert np.isnan(nodes_saved(tally(35.0, 1.0, 10.0), grid).share)
 
 
-def test_shared_passes_cost_a_share_and_context_is_fixed() -> None:
-    shared = batched(EXAMPLE, 8)
-    assert shared.verify_ms([4])[0] == pytest.approx(EXAMPLE.verify_ms([32])[0] / 8)
-    assert shared.draft_ms([2])[0] == pytest.approx(EXAMPLE.draft_ms([16])[0] / 8)
-    assert shared.verify_ms([30])[0] == pytest.approx(EXAMPLE.verify_ms([240])[0] / 8)
+def test_stages_change_batch_and_context() -> None:
     fixed = at_context(COST, 1024)
     assert fixed.verify_ms([4], 16)[0] == pytest.approx(COST.verify_ms([4], 1024)[0])
     names = [stage.name for stage in stages_of({"this-machine": COST, "example-a100-70b": EXAMPLE})]
@@ -182,6 +178,8 @@ def test_shared_passes_cost_a_share_and_context_is_fixed() -> None:
         "example-a100-70b, batch 8",
         "example-a100-70b, batch 32",
     ]
+    batches = [stage.cost.requests for stage in stages_of({"example-a100-70b": EXAMPLE})]
+    assert batches == [1, 8, 32]
 
 
 def test_a_schedule_takes_its_stages_in_turns(store: ReplayStore) -> None:

@@ -60,3 +60,39 @@ def test_a_profile_that_cannot_be_read_is_replaced(
     assert leave(arguments(tiny, "-o", str(out))) == 0
     assert f"{out} is replaced" in capsys.readouterr().err
     assert CostProfile.load(out).verify.counts
+
+
+@pytest.mark.usefixtures("home", "quickly")
+def test_a_shape_is_measured_without_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "cost.json"
+    command = ["profile", "--shape", "tiny", "--threads", "1", "--quick", "--rows", "1,3,9", "--capacities", "16,48"]
+    more = ["--dtype", "bf16", "--attention", "split", "--passes", "static", "-o", str(out), "--json"]
+    assert fits(json.loads(run([*command, *more], capsys)), SCHEMA)
+    found = CostProfile.load(out)
+    assert (found.pair, found.dtype, found.attention) == (
+        "random:tiny+none",
+        "bfloat16",
+        "treewise_split, static passes",
+    )
+    assert (found.verify.counts, found.verify.capacities) == ((1, 3, 9), (16, 48))
+    assert found.origin.endswith("random weights") and float(found.draft_ms(3)) == 0.0
+    drafted = json.loads(run([*command, "--draft-shape", "tiny-draft", "--json"], capsys))
+    assert "profiles" in drafted["path"]  # in the user's cache
+    assert drafted["profile"]["pair"] == "random:tiny+random:tiny-draft"
+    assert min(drafted["profile"]["draft"]["ms"][0]) > 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--shape", "huge"], "shape must be one of llama-8b"),
+        (["--shape", "tiny", "--dtype", "int4"], "dtype must be one of bf16, fp16, fp32"),
+        (["--shape", "tiny", "--rows", "1,x"], "rows must be numbers joined by commas, got '1,x'"),
+        (["--shape", "tiny", "--attention", "flash"], "attention must be one of sdpa, split, got 'flash'"),
+        (["--shape", "tiny", "--passes", "fast"], "passes must be one of eager, static, captured, got 'fast'"),
+        (["--draft-shape", "tiny"], "draft-shape must be given with --shape, got 'tiny'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert leave(["profile", "--quick", *more]) == 2
+    assert message in capsys.readouterr().err

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.data.traces import manifest, request
 from tests.house.layout import ROOT
 from treewise import cli
 from treewise.data.trace_reader import TraceReader
-from treewise.data.trace_summary import summarize
+from treewise.data.trace_summary import SOURCE_BITS, summarize
 from treewise.data.trace_writer import TraceWriter
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "traces_summary.json").read_text(encoding="utf-8"))
@@ -77,11 +80,58 @@ def test_json_follows_its_schema_and_counts_right(folder: Path, capsys: pytest.C
     assert reasoning["tokens_per_round"] == 1 + reasoning["accepted_length"]
     assert (chat["draft_agreement"], chat["lookup_agreement"]) == (1.0, 0.0)
     for row in printed["sources"]:
-        bits = {"lookup": 1, "draft": 2, "both": 3}[row["source"]]
-        known = (whole.nodes.sources == bits) & (whole.nodes.match >= 0)
+        own = whole.nodes.sources == sum(SOURCE_BITS[name] for name in row["source"].split(" + "))
+        known = own & (whole.nodes.match >= 0)
         assert row["known"] == known.sum()
         assert row["match_rate"] == (whole.nodes.match[known] == 1).mean()
+        assert (row["verified"], row["accepted"]) == (whole.nodes.kept[own].sum(), whole.nodes.on_path[own].sum())
     assert sum(row["candidates"] for row in printed["sources"]) == len(whole.nodes)
+    in_chat = np.isin(whole.round_rows(), np.flatnonzero(whole.rounds.task == "chat"))
+    drafts = in_chat & ((whole.nodes.sources & 2) > 0) & (whole.nodes.match >= 0)
+    assert chat["draft_match_rate"] == (whole.nodes.match[drafts] == 1).mean()
+
+
+def test_three_sources_are_told_apart_and_entropy_is_counted_by_place(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = ROOT / "data" / "assets" / "traces-smollm2-135m" / "judge"
+    printed = json.loads(run(["traces", "summary", str(trace), "--json"], capsys))
+    assert fits(printed, SCHEMA)
+    assert len(printed["sources"]) == 7 and printed["sources"][-1]["source"] == "lookup + draft + recycled"
+    assert all(task[f"{name}_match_rate"] > 0 for task in printed["tasks"] for name in SOURCE_BITS)
+    nodes = (whole := TraceReader(trace).read_all()).nodes
+    drafted = (nodes.match >= 0) & ~np.isnan(nodes.draft_entropy)
+    places = set(zip(whole.round_rows()[drafted].tolist(), nodes.parent[drafted].tolist(), strict=True))
+    assert sum(row["places"] for row in printed["entropy"]) == len(places)
+    first = drafted & (nodes.draft_rank == 0) & (nodes.draft_entropy >= 6.0)
+    assert printed["entropy"][-1]["high_bits"] is None
+    matched = (nodes.match[first] == 1).sum()
+    assert printed["entropy"][-1]["first_match_rate"] == pytest.approx(matched / printed["entropy"][-1]["places"])
+    assert all(row["first_match_rate"] <= row["match_rate"] <= 1.0 for row in printed["entropy"])
+    monkeypatch.setenv("COLUMNS", "200")
+    tables = run(["traces", "summary", str(trace)], capsys)
+    assert max(len(line) for line in tables.splitlines()) <= 100 and "lookup + draft + recycled" in tables
+    assert f"entropy,6-,places,{printed['entropy'][-1]['places']}" in run(
+        ["traces", "summary", str(trace), "--csv", "-"], capsys
+    )
+
+
+def test_every_figure_goes_to_a_file_or_to_the_screen(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = json.loads(run(["traces", "summary", str(folder), "--json", "--csv", str(tmp_path / "out.csv")], capsys))
+    printed = run(["traces", "summary", str(folder), "--csv", "-"], capsys)
+    assert printed == (tmp_path / "out.csv").read_text(encoding="utf-8")
+    found = {(row["table"], row["row"], row["measure"]): row["value"] for row in csv.DictReader(io.StringIO(printed))}
+    assert found["trace", "", "rounds"] == str(whole["rounds"])
+    assert found["task", "chat", "tokens_per_round"] == str(whole["tasks"][0]["tokens_per_round"])
+    assert found["source", whole["sources"][0]["source"], "candidates"] == str(whole["sources"][0]["candidates"])
+    assert found["envelope", "", "max_depth"] == "10"
+    assert whole["entropy"] == []  # made-up requests know no entropy
+    assert cli.main(["traces", "summary", str(folder), "--csv", str(tmp_path)]) == 2
+    assert "csv must be a file or -, got the folder" in capsys.readouterr().err
+    assert cli.main(["traces", "summary", str(folder), "--csv", "-", "--json"]) == 2
+    assert "output must be --json or --csv -, got both" in capsys.readouterr().err
 
 
 def test_tables_fit_a_hundred_columns(

@@ -42,7 +42,7 @@ def arguments(base: Path, out: Path, *more: str) -> list[str]:
 
 
 def test_json_follows_its_schema(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = json.loads(run(arguments(base, tmp_path / "b", "--json", "--trees", "12"), capsys))
+    printed = json.loads(run(arguments(base, tmp_path / "b", "--json", "--tune", "--trees", "12"), capsys))
     assert fits(printed, SCHEMA)
     assert not fits({**printed, "prompts": "four"}, SCHEMA)
     assert printed["prompts"] == 4

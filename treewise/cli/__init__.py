@@ -28,7 +28,12 @@ COMMANDS: tuple[str, ...] = (
     "traces",
     "train",
     "ab",
+    "fit_tree",
     "tune",
+    "diagnose",
+    "tasks",
+    "survey",
+    "quality",
     "replay",
     "check_replay",
     "export",
@@ -37,7 +42,9 @@ COMMANDS: tuple[str, ...] = (
     "bench",
     "bench_policy",
     "compare",
+    "device_check",
     "rankings",
+    "tables",
 )
 
 EXIT_ERROR = 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -11,8 +11,10 @@ from treewise.data.prompt_set import Prompt, in_turns, own_prompts, read_prompts
 
 if TYPE_CHECKING:
     from treewise.engine.pair import Pair
+    from treewise.training.logged_trace import LoggedTrace
 
 OWN = "own:"
+Number = TypeVar("Number", int, float)
 
 Target = Annotated[str, typer.Option("--target", help="Target: smollm2-135m, a Hugging Face name, or a folder.")]
 Draft = Annotated[
@@ -44,6 +46,16 @@ Cost = Annotated[
         "--cost",
         help="Cost profile: a file or a built-in name. Without it the stored profile of this machine, else a quick "
         "measurement.",
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        min=0,
+        envvar="TREEWISE_WORKERS",
+        help="Processes that share the replays; 0: one a core, as far as there is enough to do. The figures do not "
+        "depend on it.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -82,3 +94,29 @@ def prompts_from(source: str, tasks: Sequence[str] = (), limit: int = 0) -> tupl
         raise ParameterError(f"task must be one of {', '.join(known)}, got {unknown[0]!r}")
     chosen = tuple(prompt for prompt in found if not tasks or prompt.task in tasks)
     return in_turns(chosen, limit) if limit else chosen
+
+
+def numbers_of(name: str, text: str, kind: type[Number]) -> tuple[Number, ...]:
+    """The numbers of `text`, joined by commas. Raises `ParameterError`."""
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError as error:
+        raise ParameterError(f"{name} must be numbers joined by commas, got {text!r}") from error
+
+
+def workers_for(option: int, traces: "Sequence[LoggedTrace]", replays: int, in_batches: bool = True) -> int:
+    """`option` of `--workers`, or as many as `replays` of every request of `traces` are worth."""
+    from treewise.training.workers import worth_starting
+
+    rounds = sum(entry.num_rounds for trace in traces for entry in trace.entries)
+    return option or worth_starting(replays * rounds, in_batches)
+
+
+def of_split(source: str, split: str) -> tuple[Prompt, ...]:
+    """Prompts of `source`, of one split where `split` names one. Raises as `prompts_from`, or where none is left."""
+    found = prompts_from(source)
+    chosen = tuple(prompt for prompt in found if not split or prompt.split == split)
+    if not chosen:
+        known = ", ".join(sorted({prompt.split for prompt in found if prompt.split})) or "none"
+        raise ParameterError(f"split must be one of {known}, got {split!r}")
+    return chosen

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from treewise.cli._options import AsJson
+from treewise.cli._options import AsJson, Workers, workers_for
 from treewise.cli._show import console, note, percent, print_json, progress, warn
 from treewise.data.errors import ParameterError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from treewise.training.logged_trace import LoggedTrace
 
 MARGIN = "2%"  # that of `treewise.training.verdict`, written for people; a test compares them
+DEPTH_ORACLE_TOKENS = 20_000  # of text x policies x profiles, up to which depth oracles take but seconds
 MARKS = {"better": "+", "worse": "-", "not worse": "~", "undecided": "?"}
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACES...", help="Folders of traces.", show_default=False)]
@@ -67,11 +68,17 @@ def ab(
         ),
     ] = None,
     depth_oracles: Annotated[
-        bool, typer.Option("--depth-oracles", help="Also say what the right depth alone would bring; much slower.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--depth-oracles/--no-depth-oracles",
+            help="Also say what the right depth alone would bring. Much slower, so by default only on few tokens.",
+            show_default=False,
+        ),
+    ] = None,
     as_recorded: Annotated[
         bool, typer.Option("--as-recorded", help="Take rounds that a fallback finished live from the log as they are.")
     ] = False,
+    workers: Workers = 0,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values instead of tables.")] = False,
     html: Annotated[
@@ -79,13 +86,19 @@ def ab(
         typer.Option("--html", metavar="FILE", help="Also write a page with charts and trees.", show_default=False),
     ] = None,
 ) -> None:
-    """Replay policies on logged rounds and compare their modelled speed; the first one named is compared against."""
+    """Replay policies on logged rounds and compare their modelled speed; the first one named is compared against.
+
+    Live traces hold what the policy that wrote them asked for. Where others are named, what comes is an estimate
+    (exact: false): which estimator it is and what its prompts are worth is said, and nothing is judged.
+    """
+    from treewise.cli._estimate import check_asked, print_estimate
     from treewise.data.cost import CostProfile
     from treewise.html_report import Compared, write_page
     from treewise.html_svg import check_matplotlib
     from treewise.token_text import token_text
     from treewise.training.ab import ab as run
     from treewise.training.ab import contenders_of, trained_on_judged
+    from treewise.training.estimate import estimate, is_estimate
 
     specs = [*split_policies(policies), *(policy or [])]
     if not specs:
@@ -104,11 +117,22 @@ def ab(
         check_matplotlib()
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)
+    if is_estimate(traces, contenders):
+        check_asked(plan=plan, html=html, depth_oracles=depth_oracles, as_recorded=as_recorded, tuned_on=tuned_on)
+        with counting("estimate", traces, len(specs) * len(profiles)) as advance:
+            found = estimate(traces, profiles, contenders, resamples=resamples, seed=seed, advance=advance)
+        flatters = trained_on_judged(contenders, folders)
+        print_estimate(replace(found, warnings=(*found.warnings, *flatters)), as_json, as_csv)
+        return
+    if depth_oracles is None:
+        tokens = sum(entry.num_tokens for trace in traces for entry in trace.entries)
+        depth_oracles = tokens * len(specs) * len(profiles) <= DEPTH_ORACLE_TOKENS
     tuned = opened(tuned_on or [], "")
     with counting("replay", traces, len(specs) * len(profiles)) as advance:
         report = run(
             traces, profiles, contenders, resamples=resamples, seed=seed, advance=advance, margin=least_loss,
             tuned_on=tuned, with_depth_oracles=depth_oracles, as_recorded=as_recorded,
+            workers=workers_for(workers, traces, len(specs) * len(profiles), not (depth_oracles or as_recorded)),
         )  # fmt: skip
     report = replace(report, warnings=(*report.warnings, *trained_on_judged(contenders, folders)))
     if as_json:
@@ -195,7 +219,11 @@ def _notes(report: "AbReport", difference: float) -> list[str]:
     notes = [
         f"Speed-up and ratio: all tokens over all modelled milliseconds, against plain decoding and against {first}; "
         "95 % intervals by a paired bootstrap over prompts. The oracle knows the text: an upper bound, not a policy. "
-        + ("A depth oracle grows the policy's own trees just as deep as was accepted." if report.depth_oracles else "")
+        + (
+            "A depth oracle grows the policy's own trees just as deep as was accepted."
+            if report.depth_oracles
+            else "--depth-oracles adds what the right depth alone would bring."
+        )
     ]
     if len(report.policies) > 1:
         notes.append(

@@ -78,6 +78,20 @@ def collect(
         typer.Option("--kind", help="live: what one policy does; dense: every guess in the envelope, everywhere."),
     ] = Kind.dense,
     policy: Annotated[str, typer.Option("--policy", help="Spec string of a live trace's policy.")] = "",
+    explore: Annotated[
+        float,
+        typer.Option(
+            "--explore", min=0.0, max=1.0, help="Share of a live trace's requests that an exploring policy decides."
+        ),
+    ] = 0.0,
+    explore_policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--explore-policy",
+            help="An exploring policy; may be repeated. Each is as probable; default: chain:5 and topn:24x4.",
+            show_default=False,
+        ),
+    ] = None,
     task: Annotated[list[str] | None, typer.Option("--task", help="Only this kind of task; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many prompts; 0: all.")] = 0,
     target: Target = DEFAULT_TARGET,
@@ -103,6 +117,9 @@ def collect(
 
     A line of --texts holds an id, a prompt (or prompt_ids), a completion (or completion_ids), and perhaps a task and,
     above temperature 0, the seed that treewise drew it with. At temperature 0 the texts must be what the target says.
+
+    With --explore the trace says which policy decided each request, and how probable that was: from it `treewise ab`
+    estimates what the exploring policies would do, and with less bias than from a pruned log what others would.
     """
     from treewise.engine.collect import CollectSettings
 
@@ -112,6 +129,10 @@ def collect(
         raise ParameterError("texts must go with --kind dense, got live: a live trace holds what a policy decides")
     if (kind is Kind.live) != bool(policy):
         raise ParameterError(f"policy must be given with --kind live and only there, got {policy!r} with {kind.value}")
+    if explore and kind is not Kind.live:
+        raise ParameterError("explore must go with --kind live, got dense: no policy decides there")
+    if explore_policy and not explore:
+        raise ParameterError(f"explore must be above 0 where --explore-policy names a policy, got {explore}")
     rule = checked_verification(verification)
     if kind is Kind.dense and rule != EXACT:
         raise ParameterError(f"verification must be {EXACT} with --kind dense, got {rule!r}")
@@ -141,7 +162,8 @@ def collect(
             advance(prompt_id)
 
         if kind is Kind.live:
-            already = _live(pair, policy, cost, asked, out, settings, rule, progressed)
+            explored = (explore, tuple(explore_policy or ()))
+            already = _live(pair, policy, cost, asked, out, settings, rule, progressed, explored)
         elif known:
             already, own = _known(pair, known, out, settings, accept_foreign, progressed)
         else:
@@ -151,6 +173,7 @@ def collect(
         "folder": str(out),
         "kind": kind.value,
         "policy": policy or None,
+        "explore": explore,
         "pair": pair.name,
         "prompts": len(asked or known),
         "already_there": already,
@@ -210,16 +233,34 @@ def _live(
     settings: "CollectSettings",
     verification: str,
     progressed: "Progressed",
+    explored: tuple[float, tuple[str, ...]],
 ) -> int:
+    """`explored`: share of the requests that exploring policies decide, and their names, if any were named."""
+    import numpy as np
+
     from treewise.engine.collect import collect_live
     from treewise.engine.decode import EngineSettings
+    from treewise.engine.exploration import EXPLORERS, Exploration
     from treewise.live import policy_for
     from treewise.profiles import find_cost
 
-    policy_for(pair, policy)
+    share, named = explored
+    others = named or tuple(spec for spec in EXPLORERS if spec != policy)
+    exploration = Exploration(share, others) if share else None
+    for spec in (policy, *(exploration.policies if exploration else ())):
+        policy_for(pair, spec)
     profile = find_cost(pair, cost, warn, note)
     return collect_live(
-        pair, policy, profile, prompts, out, settings, EngineSettings(verification=verification), progressed
+        pair,
+        policy,
+        profile,
+        prompts,
+        out,
+        settings,
+        EngineSettings(verification=verification),
+        progressed,
+        exploration,
+        np.random.default_rng(settings.seed) if exploration else None,
     )
 
 

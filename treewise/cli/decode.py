@@ -69,6 +69,12 @@ def decode(
     ranking: Ranking = "",
     verification: Verification = EXACT,
     cost: Cost = "",
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            "--batch-size", min=1, help="Prompts decoded side by side; each joins when one before it is over."
+        ),
+    ] = 1,
     compare_plain: Annotated[
         bool, typer.Option("--compare-plain", help="Decode plainly as well and compare the texts.")
     ] = False,
@@ -76,12 +82,16 @@ def decode(
 ) -> None:
     """Decode prompts with one policy and print the text and what it took.
 
+    With --batch-size, every pass and every call of the policy serves so many prompts at once; times are each prompt's
+    share. A cost profile is that of passes, whose rows are those of the whole batch.
+
     With --compare-plain, exits with 1 where a text differs from plain decoding's.
     """
     from treewise.engine.decode import EngineSettings
     from treewise.engine.pair import encode_prompt
     from treewise.engine.sampling import Sampling
     from treewise.live import PLAIN, policy_for, run_live
+    from treewise.live_batch import run_live_batched
     from treewise.policy.registry import parse_policy
     from treewise.profiles import find_cost
 
@@ -95,14 +105,16 @@ def decode(
     encoded = {item.id: encode_prompt(pair, item.text) for item in asked}
     specs = [policy, PLAIN] if compare_plain else [policy]
     with progress("decoding", len(encoded) * len(set(specs))) as advance:
-        run = run_live(
-            pair, profile, specs, encoded, max_new_tokens, sampling, settings, advance, has_plain=compare_plain
-        )
+        how = (sampling, settings, advance, compare_plain, {item.id: item for item in asked})
+        if batch_size == 1:
+            run = run_live(pair, profile, specs, encoded, max_new_tokens, *how)
+        else:
+            run = run_live_batched(pair, profile, specs, encoded, max_new_tokens, batch_size, *how)
     texts = [
         str(pair.tokenizer.decode(list(answer.tokens), skip_special_tokens=True)) for answer in run.answers[policy]
     ]
     if as_json:
-        print_json(report(pair.name, profile.name, policy, asked, texts, run, compare_plain))
+        print_json(report(pair.name, profile.name, policy, asked, texts, run, compare_plain, batch_size))
     else:
         show(policy, asked, texts, run, compare_plain)
     if compare_plain and run.differing(policy):
@@ -124,6 +136,7 @@ def report(
     texts: Sequence[str],
     run: "LiveRun",
     compare_plain: bool,
+    batch_size: int = 1,
 ) -> dict[str, Any]:
     """A mapping that fits `treewise/schemas/decode.json`."""
     from treewise.live import PLAIN
@@ -134,6 +147,7 @@ def report(
         "pair": pair,
         "cost": cost,
         "policy": policy,
+        "batch_size": batch_size,
         "answers": [
             {
                 "prompt_id": prompt.id,

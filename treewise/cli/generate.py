@@ -87,6 +87,7 @@ def generate(
     from treewise.engine.sampling import Sampling
     from treewise.live import policy_for
     from treewise.policy.registry import parse_policy
+    from treewise.policy.task_table import told_task
     from treewise.profiles import find_cost
     from treewise.stream import TextStream
 
@@ -98,7 +99,8 @@ def generate(
     pair = open_pair(target, draft, threads, corpus)
     chosen = policy_for(pair, spec)  # a bad spec should cost no measuring
     engine = Engine(pair, chosen, find_cost(pair, cost, warn, note), settings)
-    stream = TextStream(engine, encode_prompt(pair, asked), max_new_tokens, sampling)
+    task = told_task(chosen, "", asked)
+    stream = TextStream(engine, encode_prompt(pair, asked), max_new_tokens, sampling, task)
     with stopped_by_interrupt(stream):
         try:
             for piece in stream:

@@ -1,6 +1,6 @@
 """`treewise rankings`: what ranking draft candidates with the public noise is worth above temperature 0."""
 
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -14,11 +14,11 @@ from treewise.cli._options import (
     Draft,
     Target,
     Threads,
+    numbers_of,
     open_pair,
     prompts_from,
 )
 from treewise.cli._show import console, facts, note, print_json, progress
-from treewise.data.errors import ParameterError
 
 if TYPE_CHECKING:
     from treewise.ranking_table import Study
@@ -58,8 +58,8 @@ def rankings(
     from treewise.ranking_table import StudySettings
 
     settings = StudySettings(
-        temperatures=_numbers("temperatures", temperatures, float),
-        widths=_numbers("widths", widths, int),
+        temperatures=numbers_of("temperatures", temperatures, float),
+        widths=numbers_of("widths", widths, int),
         depth=depth,
         min_path_prior=min_path_prior,
         max_new_tokens=max_new_tokens,
@@ -74,16 +74,6 @@ def rankings(
         show(study)
     if not study.is_identical:
         raise typer.Exit(EXIT_DIFFERS)
-
-
-N = TypeVar("N", int, float)
-
-
-def _numbers(name: str, text: str, kind: type[N]) -> tuple[N, ...]:
-    try:
-        return tuple(kind(part) for part in text.split(","))
-    except ValueError as error:
-        raise ParameterError(f"{name} must be numbers joined by commas, got {text!r}") from error
 
 
 def show(study: "Study") -> None:

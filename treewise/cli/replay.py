@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from treewise.cli._options import AsJson
+from treewise.cli._options import AsJson, Workers, workers_for
 from treewise.cli._show import console, figures_table, print_json, warn
 from treewise.cli.ab import counting
 
@@ -36,12 +36,12 @@ def replay(
     as_recorded: Annotated[
         bool, typer.Option("--as-recorded", help="Take rounds that a fallback finished live from the log as they are.")
     ] = False,
+    workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
     """Replay a policy on its own live traces; exit status 1 where a decision or an accepted length differs."""
     from treewise.data.cost import CostProfile
     from treewise.data.errors import ParameterError, TraceError
-    from treewise.policy.registry import parse_policy
     from treewise.training.live_check import replay_live
     from treewise.training.logged_trace import open_trace
 
@@ -60,7 +60,8 @@ def replay(
     with counting("replay", traces, 1) as advance:
         for trace in traces:
             spec = policy or trace.manifest.policy or ""
-            check = replay_live(trace, parse_policy(spec), profile, row_buckets, advance, as_recorded)
+            share = workers_for(workers, [trace], 1, in_batches=False)
+            check = replay_live(trace, spec, profile, row_buckets, advance, as_recorded, share)
             checks.append((trace.name, spec, check))
     mismatches = sum(len(check.mismatches) for _, _, check in checks)
     if as_json:

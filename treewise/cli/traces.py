@@ -8,10 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from treewise.cli._options import AsJson
-from treewise.cli._show import console, facts, percent, print_json
+from treewise.cli._show import console, facts, figures_table, note, percent, print_json
+from treewise.data.errors import ParameterError
 
 if TYPE_CHECKING:
     from treewise.data.trace_summary import TraceSummary
+
+BAR = 24  # columns of the longest bar of the histogram
 
 
 def register(app: typer.Typer) -> None:
@@ -29,19 +32,44 @@ def _group() -> None:
 def summary(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the trace.", show_default=False)],
     as_json: AsJson = False,
+    as_csv: Annotated[
+        str,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Write every figure as comma-separated values, one a line; - prints them instead of tables.",
+            show_default=False,
+        ),
+    ] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out shards that cannot be read.")] = False,
 ) -> None:
-    """Sizes of a trace, its envelope, acceptance by task and match rate by source."""
+    """Sizes of a trace, its envelope, acceptance by task and by source, and how sure the draft was.
+
+    Match rate: of candidates whose parent was on the text, those that were the target's next token. The histogram
+    counts places on the text where the draft ran, by the entropy of what it said there.
+    """
     from treewise.data.trace_reader import TraceReader
     from treewise.data.trace_summary import summarize
 
+    if as_json and as_csv == "-":
+        raise ParameterError("output must be --json or --csv -, got both")
+    if as_csv and as_csv != "-" and Path(as_csv).is_dir():
+        raise ParameterError(f"csv must be a file or -, got the folder '{as_csv}'")
     result = summarize(TraceReader(folder, skip_bad=skip_bad))
+    if as_csv == "-":
+        typer.echo(result.to_csv(), nl=False)
+        return
+    if as_csv:
+        Path(as_csv).write_text(result.to_csv(), encoding="utf-8")
+        note(f"wrote {as_csv}")
     if as_json:
         print_json(result.to_json())
         return
     out = console()
-    for part in _facts(result), _tasks(result), _sources(result):
+    for part in _facts(result), _tasks(result), _rates(result), _sources(result):
         out.print(part)
+    if result.entropy:
+        out.print(_entropy(result))
 
 
 def _facts(result: "TraceSummary") -> Table:
@@ -51,11 +79,12 @@ def _facts(result: "TraceSummary") -> Table:
     bad = f", {result.skipped_shards} skipped" if result.skipped_shards else ""
     left = f", {result.leftovers} unfinished" if result.leftovers else ""
     fallbacks = f", {result.fallback_rounds:,} with a fallback" if result.fallback_rounds else ""
+    explored = f", {result.explored_requests:,} of them explored" if result.explored_requests else ""
     rows = {
         "kind": manifest["kind"] + (f", policy {manifest['policy']}" if manifest["policy"] else ""),
         "rounds": f"{result.rounds:,}{fallbacks}",
         "nodes": f"{result.nodes:,}",
-        "requests": f"{result.requests:,} of {result.prompts:,} prompts in {len(result.tasks)} tasks",
+        "requests": f"{result.requests:,} of {result.prompts:,} prompts in {len(result.tasks)} tasks{explored}",
         "committed": f"{result.committed_tokens:,} tokens",
         "shards": f"{result.shards:,}{bad}{left}",
         "sampling": f"{sampling}, seed {manifest['seed']}",
@@ -84,15 +113,44 @@ def _tasks(result: "TraceSummary") -> Table:
     return table
 
 
+def _rates(result: "TraceSummary") -> Table:
+    table = figures_table("match rate of a source's candidates, by task", "task", ("lookup", "draft", "recycled"))
+    for row in result.tasks:
+        rates = (row.lookup_match_rate, row.draft_match_rate, row.recycled_match_rate)
+        table.add_row(Text(row.task), *(_percent(rate) for rate in rates))
+    return table
+
+
 def _sources(result: "TraceSummary") -> Table:
-    table = Table(title="by source of the candidate", title_justify="left")
-    table.add_column("source")
-    for heading in ("candidates", "match known", "match rate", "survivors"):
+    is_live = result.manifest["kind"] == "live"
+    headings = ("candidates", "match known", "match rate", "survivors")
+    table = figures_table("by the sources that proposed a candidate", "sources", headings)
+    for heading in ("verified", "accepted") if is_live else ():
         table.add_column(heading, justify="right")
     for row in result.sources:
+        live = (f"{row.verified:,}", _percent(row.accepted / row.verified if row.verified else None))
         table.add_row(
-            row.source, f"{row.candidates:,}", f"{row.known:,}", _percent(row.match_rate), f"{row.survivors:,}"
+            row.source,
+            f"{row.candidates:,}",
+            f"{row.known:,}",
+            _percent(row.match_rate),
+            f"{row.survivors:,}",
+            *(live if is_live else ()),
         )
+    return table
+
+
+def _entropy(result: "TraceSummary") -> Table:
+    from treewise.data.trace_summary import bits
+
+    table = figures_table("by the draft's entropy", "bits", ("places",))
+    table.add_column("")
+    for heading in ("first guess matches", "some guess matches"):
+        table.add_column(heading, justify="right")
+    most = max(row.places for row in result.entropy)
+    for row in result.entropy:
+        bar = "█" * -(-BAR * row.places // most) if most else ""
+        table.add_row(bits(row), f"{row.places:,}", bar, _percent(row.first_match_rate), _percent(row.match_rate))
     return table
 
 

@@ -48,7 +48,12 @@ def train(
     ablation: Annotated[
         bool, typer.Option("--ablate", help="Instead of a bundle: what each group of signals brings.")
     ] = False,
-    tune: Annotated[bool, typer.Option("--tune/--no-tune", help="Try the planner's scales by replay.")] = True,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune/--no-tune", help="Try the planner's scales by replay: for one deployment, under its own --cost."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a policy on traces: match model, growth model, calibration and planner, written as a bundle."""

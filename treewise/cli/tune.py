@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from treewise.cli._options import AsJson
+from treewise.cli._options import AsJson, Workers, workers_for
 from treewise.cli._show import console, figures_table, print_json
 from treewise.cli.ab import Costs, Task, Traces, counting, opened, origin_lines
 
@@ -29,6 +29,13 @@ def tune(
     table: Annotated[
         str, typer.Option("--table", metavar="FILE", help="Hand table; frontier-table is tuned only with one.")
     ] = "",
+    ranks: Annotated[
+        str,
+        typer.Option(
+            "--ranks", metavar="FILE", help="Rank table of `treewise fit-tree`; sequoia is tuned only with one."
+        ),
+    ] = "",
+    workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest setting of every fixed family by replay; use traces of training prompts only."""
@@ -36,12 +43,13 @@ def tune(
     from treewise.training.tune import known_families, reachable_specs
     from treewise.training.tune import tune as run
 
-    families = tuple(family or known_families(table))
+    families = tuple(family or known_families(table, ranks))
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)
-    settings = len(reachable_specs(traces, profiles[0], families, table)[0])
+    settings = len(reachable_specs(traces, profiles[0], families, table, ranks)[0])
     with counting("replay", traces, settings * len(profiles)) as advance:
-        report = run(traces, profiles, families, advance, table)
+        share = workers_for(workers, traces, settings * len(profiles))
+        report = run(traces, profiles, families, advance, table, ranks, share)
     if as_json:
         print_json(report.to_json())
     else:
