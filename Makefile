@@ -29,8 +29,8 @@ install: $(STAMP) ## make .venv and install the checkout into it
 demo: $(STAMP) ## the main job, end to end, on a real pair
 	$(BIN)/treewise demo
 
-test: $(STAMP) ## the test suite, without the benchmarks
-	$(TEST_ENV) $(BIN)/python -m pytest --ignore=tests/bench -m "not bench" $(ARGS)
+test: $(STAMP) ## the test suite, without the benchmarks, a process for each core
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadfile --ignore=tests/bench -m "not bench" $(ARGS)
 
 check: lint typecheck rooms ## linters, types and the rooms' imports
 

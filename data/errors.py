@@ -14,7 +14,6 @@ TreewiseError
 │   ├── ShardError                   one shard is corrupted, truncated or foreign
 │   └── CoverageError                a policy may ask for more than the trace holds
 ├── CorpusError (ValueError)         a corpus of recycled guesses that cannot be read or does not fit
-├── CorpusError (ValueError)         a corpus of recycled guesses that cannot be used
 ├── SchemaVersionError               stored under another schema version
 ├── BundleError                      a policy bundle that does not fit
 ├── CostProfileError                 a cost profile that cannot be used

@@ -76,7 +76,7 @@ class RankTable:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> RankTable:
-        """The table that `to_json` wrote. Raises `SchemaVersionError` on another version, `ParameterError` otherwise."""
+        """The table that `to_json` wrote. Raises `ParameterError`, and `SchemaVersionError` on another version."""
         names = {"schema_version", "acceptance", "positions", "prompts", "origin"}
         missing, unknown = sorted(names - set(value)), sorted(set(value) - names)
         require("schema_version" in value, "table", "one of acceptance by rank (`treewise fit-tree`)", sorted(value))
@@ -85,7 +85,8 @@ class RankTable:
             raise SchemaVersionError("rank table", value["schema_version"], SCHEMA_VERSION, cure)
         require(not missing and not unknown, "table", f"of {', '.join(sorted(names))}", sorted(value))
         acceptance = {bits: _numbers(name, ranks) for name, bits, ranks in _by_sources(value, "acceptance")}
-        positions = {bits: _count(f"positions of {name}", count) for name, bits, count in _by_sources(value, "positions")}
+        fitted = _by_sources(value, "positions")
+        positions = {bits: _count(f"positions of {name}", count) for name, bits, count in fitted}
         origin = value["origin"]
         texts = isinstance(origin, list) and all(isinstance(text, str) for text in origin)
         require(texts, "origin", "a list of strings", origin)

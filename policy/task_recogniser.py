@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError, SchemaVersionError, require
+from treewise.data.whole_file import write_whole
 from treewise.policy.table_file import read_table
 from treewise.policy.task_text import READERS
 
@@ -157,8 +158,7 @@ class TaskRecogniser:
 
     def save(self, path: str | Path) -> None:
         """Write the file; missing folders are made."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(self._text(), encoding="utf-8")
+        write_whole(path, self._text())
 
     def _text(self) -> str:
         return json.dumps(self.to_json(), separators=(",", ":")) + "\n"

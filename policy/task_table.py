@@ -10,6 +10,7 @@ from typing import Any
 
 from treewise.data.errors import ParameterError, SchemaVersionError, require
 from treewise.data.task_kinds import kind_of
+from treewise.data.whole_file import write_whole
 from treewise.policy.table_file import read_table
 from treewise.policy.task_recogniser import UNKNOWN, TaskRecogniser
 
@@ -53,8 +54,7 @@ class TaskTable:
 
     def save(self, path: str | Path) -> None:
         """Write the file, to be edited by hand; missing folders are made."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(self.to_json(), indent=1) + "\n")
 
     @classmethod
     def from_json(cls, value: object) -> TaskTable:

@@ -198,7 +198,8 @@ def few_prompts(by_task: Mapping[str, int]) -> list[str]:
     counts = dict(by_task)
     whole = counts.pop("")
     if whole < FEW_PROMPTS:
-        return [f"traces hold {whole} prompts: below {FEW_PROMPTS} the intervals are too narrow"]
+        held = "1 prompt" if whole == 1 else f"{whole} prompts"
+        return [f"traces hold {held}: below {FEW_PROMPTS} the intervals are too narrow"]
     few = [f"{task} ({prompts})" for task, prompts in counts.items() if prompts < FEW_PROMPTS]
     return [f"tasks with fewer than {FEW_PROMPTS} prompts have intervals too narrow: {', '.join(few)}"] if few else []
 

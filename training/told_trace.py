@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from treewise.data.errors import TraceError
-from treewise.data.trace_reader import TraceReader
+from treewise.data.trace_reader import TraceReader, read_round_columns
 from treewise.data.trace_schema import Rounds
 from treewise.data.trace_writer import TraceWriter
 
@@ -24,17 +24,19 @@ def tell_trace(folder: Path, told: Mapping[str, str], out: Path, recogniser_sha2
     manifest = reader.manifest
     if manifest.kind != "dense":
         raise TraceError(f"trace {folder} must be dense to be told again, got a {manifest.kind} one")
+    for path in reader.shard_paths():  # before anything is written
+        columns, _ = read_round_columns(path, manifest.identity(), ["prompt_id", "committed"])
+        missing = next((prompt for prompt in columns["prompt_id"].tolist() if prompt not in told), None)
+        if missing is not None:
+            raise TraceError(f"trace {folder} holds prompt {missing!r}, which the prompts given do not")
     hashes = {**manifest.input_hashes, "recogniser": recogniser_sha256}
     count = 0
     with TraceWriter(out, replace(manifest, input_hashes=hashes, command=command or manifest.command)) as writer:
         for shard in reader:
             for request in np.unique(shard.rounds.request):
                 part = shard.take(shard.rounds.request == request)
-                prompt = str(part.rounds.prompt_id[0])
-                if prompt not in told:
-                    raise TraceError(f"trace {folder} holds prompt {prompt!r}, which the prompts given do not")
-                columns = {item.name: getattr(part.rounds, item.name) for item in fields(Rounds)}
-                columns["told_task"] = np.full(len(part.rounds), told[prompt])
-                writer.add(Rounds(**columns), part.nodes)
+                rounds = {item.name: getattr(part.rounds, item.name) for item in fields(Rounds)}
+                rounds["told_task"] = np.full(len(part.rounds), told[str(part.rounds.prompt_id[0])])
+                writer.add(Rounds(**rounds), part.nodes)
                 count += 1
     return count

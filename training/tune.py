@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from treewise.data.cost import CostProfile
-from treewise.data.errors import CoverageError, require
+from treewise.data.errors import CoverageError, TraceError, require
 from treewise.policy.frontier_table import FrontierTablePolicy
 from treewise.policy.hook import DRAFT
 from treewise.policy.registry import parse_policy
@@ -210,8 +210,11 @@ def reachable_specs(
     """(spec -> family of what every trace can answer, specs that some trace cannot).
 
     Settings that differ in sources only, and in no source that exists, count once; those left with no source are none.
-    Raises `ParameterError` as `grid`.
+    Raises `ParameterError` as `grid`, and `TraceError` on a live trace, which holds what its own policy asked for.
     """
+    for trace in traces:
+        if trace.manifest.kind != "dense":
+            raise TraceError(f"trace {trace.name} must be dense to try settings on, got a {trace.manifest.kind} one")
     specs: dict[str, str] = {}
     skipped: list[str] = []
     taken: set[tuple[str, int]] = set()

@@ -19,6 +19,7 @@ from treewise.policy.registry import parse_policy
 
 # What a step raises on a machine, or under versions, that nobody has tried: it must not cost the other steps' figures.
 STEP_FAILURES = (TreewiseError, RuntimeError, TypeError, ValueError, AttributeError, AssertionError)
+SET_UP_S = 20.0  # to make the models of a part, as long as nobody has seen it done
 Tell = Callable[[str], None]
 
 
@@ -59,14 +60,14 @@ def check_device(
     found = DeviceCheck(settings, known_device(place))
     found.versions = {name: metadata.version(name) for name in ("torch", "transformers", "numpy", "treewise")}
     bundle = None if settings.bundle is None else Bundle.load(settings.bundle)
-    run = _Run(found, Watch(settings.limit_s), tell, bundle)
+    run = DeviceRun(found, Watch(settings.limit_s), tell, bundle)
     for name, work in (("texts", run.texts), ("curve", run.curve), ("speed", run.speed)):
         run.part(name, work)
         keep(found)
     return found
 
 
-class _Run:
+class DeviceRun:
     """The parts in their order; each step looks at the watch first."""
 
     def __init__(self, found: DeviceCheck, watch: Watch, tell: Tell, bundle: Bundle | None) -> None:
@@ -75,7 +76,10 @@ class _Run:
         self.on_gpu = found.settings.device.startswith("cuda")
 
     def part(self, name: str, work: Callable[[], None]) -> None:
-        """Run one part, timed; recordings that fall back are noted, not shown."""
+        """Run one part, timed, if its models can still be made; recordings that fall back are noted, not shown."""
+        if not self.watch.fits(name, SET_UP_S):
+            self._leave_out(name)
+            return
         began = time.perf_counter()
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", CaptureWarning)
@@ -88,9 +92,7 @@ class _Run:
     def step(self, kind: str, what: str, guess_s: float, work: Callable[[], None]) -> None:
         """Run one step if there is time for it, else say that it was left out."""
         if not self.watch.fits(kind, guess_s):
-            line = f"{what}: left out, the time limit of {self.settings.limit_s:.0f} s would be passed"
-            self.found.skipped.append(line)
-            self.tell(line)
+            self._leave_out(what)
             return
         self.tell(what)
         began = time.perf_counter()
@@ -100,6 +102,11 @@ class _Run:
             self.found.failed.append(f"{what}: {type(error).__name__}: {error}")
             self.tell(f"failed: {self.found.failed[-1]}")
         self.watch.took(kind, time.perf_counter() - began)
+
+    def _leave_out(self, what: str) -> None:
+        line = f"{what}: left out, the time limit of {self.settings.limit_s:.0f} s would be passed"
+        self.found.skipped.append(line)
+        self.tell(line)
 
     def texts(self) -> None:
         """Exactness in fp32."""
@@ -159,7 +166,7 @@ class _Run:
         cost = self._cost(pair)
         envelope = None if self.bundle is None else self.bundle.envelope  # all policies in the one that it knows
         bench = ScriptedSpeed(pair, cost, prompts, own.new_tokens, own.rows, envelope)
-        policies = self._policies(pair)
+        policies = self.policies(pair)
         kinds = [("eager", "sdpa"), self._best_way()]
         for passes, attention in kinds:
             for name in policies:
@@ -178,7 +185,7 @@ class _Run:
                 )
                 self.step(f"batch {size}", what, 12.0, work)
 
-    def _policies(self, pair: Any) -> dict[str, Callable[[], Any]]:
+    def policies(self, pair: Any) -> dict[str, Callable[[], Any]]:
         """Makers by name; `learned` serves this pair although it was trained on another."""
         makers: dict[str, Callable[[], Any]] = {}
         for name in self.settings.policies:

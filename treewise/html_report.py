@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import treewise
 from treewise.data.errors import require
+from treewise.data.whole_file import write_whole
 from treewise.html_sections import counts, speeds, verdicts
 from treewise.html_tree import TokenText, dumps, explorer_data, first_tree_table
 from treewise.shipped import spread
@@ -98,19 +98,6 @@ def write_page(
     text of a token; without it ids are shown. Raises `MissingExtraError` without matplotlib.
     """
     return write_whole(path, page(compared, settings or PageSettings(), text_of))
-
-
-def write_whole(path: str | Path, text: str) -> Path:
-    """Write `text` to `path`, whole or not at all, and return it; folders above are made."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-    return target
 
 
 def page(compared: Sequence[Compared], settings: PageSettings, text_of: TokenText | None = None) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import treewise
 from treewise.data.errors import require
 from treewise.data.task_kinds import in_words
-from treewise.html_report import asset, write_whole
+from treewise.data.whole_file import write_whole
+from treewise.html_report import asset
 from treewise.html_sections import Section
 from treewise.quality_report import ALL, QualityReport
 from treewise.quality_words import notes, verdicts

@@ -16,7 +16,7 @@ from treewise.bench_inputs import UNSEEN_SPLITS, bench_prompts, prompt_sampling,
 from treewise.data.cost import CostProfile
 from treewise.data.errors import require
 from treewise.data.prompt_set import Prompt
-from treewise.live import PLAIN, policy_for
+from treewise.live import PLAIN, policy_for, told_of
 from treewise.policy.registry import LEARNED
 from treewise.shipped import shipped_traces, split_trace
 from treewise.stages import Stage, silent
@@ -150,16 +150,17 @@ class _Run:
             engine.generate(next(iter(self.ids.values())), WARM_TOKENS)
         if meter is not None:
             meter.repeat()
-        turns = [(prompt_id, prompt) for _ in range(settings.repeats) for prompt_id, prompt in self.ids.items()]
+        turns = [prompt for _ in range(settings.repeats) for prompt in self.prompts]
         with self.stage("timing live decoding", len(turns) * len(names)) as advance:
-            for number, (prompt_id, prompt) in enumerate(turns):
-                sampling = prompt_sampling(settings.temperature, prompt_id)
+            for number, prompt in enumerate(turns):
+                sampling, ids = prompt_sampling(settings.temperature, prompt.id), self.ids[prompt.id]
                 turn = number % len(names)
                 for name in names[turn:] + names[:turn]:
-                    answer = engines[name].generate(prompt, settings.max_new_tokens, sampling)
-                    seconds.setdefault((name, prompt_id), []).append(answer.decode_seconds)
-                    said[name, prompt_id] = answer
-                    advance(f"{name} on {prompt_id}")
+                    task = told_of(engines[name].policy, prompt)
+                    answer = engines[name].generate(ids, settings.max_new_tokens, sampling, task)
+                    seconds.setdefault((name, prompt.id), []).append(answer.decode_seconds)
+                    said[name, prompt.id] = answer
+                    advance(f"{name} on {prompt.id}")
                 if meter is not None:
                     meter.repeat()
                     meter.decode(1)

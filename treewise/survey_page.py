@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 import treewise
 from treewise.data.task_kinds import in_words
-from treewise.html_report import asset, short_names, write_whole
+from treewise.data.whole_file import write_whole
+from treewise.html_report import asset, short_names
 from treewise.html_sections import Section, figure_html, titled
 from treewise.survey_charts import EVERYTHING, figure_by_task, lengths_by_task, origins
 from treewise.survey_words import coverage
-from treewise.training.survey import Survey
-from treewise.training.survey_counts import FIGURES, Figure
-from treewise.training.survey_grid import CHAIN_WIDTH
 
 if TYPE_CHECKING:
     from treewise.training.statistics import Interval
+    from treewise.training.survey import Survey
+    from treewise.training.survey_counts import Figure
 
 RANGED = ("accepted", "speedup")  # figures that the first table shows with their intervals
 HEATS = ("accepted", "speedup", "on_path", "calls_saved")  # figures with heat maps, the first two unfolded
-_BY_NAME = {figure.name: figure for figure in FIGURES}
 _DEEPEST = 50.0  # percent of its tint that a heat map's cell may take, so that its figure stays readable
 
 
@@ -56,14 +55,14 @@ def write_survey_page(path: str | Path, survey: Survey, more: Sequence[Section] 
 
 def survey_sections(survey: Survey) -> list[Section]:
     """Map, distributions, heat maps and all figures."""
-    shown = _shown(survey)
+    shown, by_name = _shown(survey), _figures()
     names = short_names(survey.policies)
     charts = (
         titled(
             f"{figure.heading[0].upper()}{figure.heading[1:]} by task",
             figure_by_task(f"survey-{figure.name}", survey, figure, shown),
         )
-        for figure in (_BY_NAME["accepted"], _BY_NAME["speedup"])
+        for figure in (by_name["accepted"], by_name["speedup"])
     )
     rows = "".join(_group(survey, task, survey.highlights(task), names, RANGED) for task in survey.tasks)
     warnings = "".join(f'<p class="warning" role="note">{escape(line)}</p>' for line in survey.warnings)
@@ -76,13 +75,22 @@ def survey_sections(survey: Survey) -> list[Section]:
     lengths = Section("lengths", "Accepted lengths", (figure_html(lengths_by_task("survey-lengths", survey, fixed)),))
     every = "".join(
         f"<details><summary>All figures, {escape(in_words(task) or EVERYTHING)}</summary>"
-        f'<div class="wide">{_table(_group(survey, task, survey.policies, names, tuple(_BY_NAME)))}</div></details>'
+        f'<div class="wide">{_table(_group(survey, task, survey.policies, names, tuple(by_name)))}</div></details>'
         for task in survey.tasks
     )
-    meanings = "".join(f"<dt>{escape(figure.heading)}</dt><dd>{escape(figure.meaning)}</dd>" for figure in FIGURES)
+    meanings = "".join(
+        f"<dt>{escape(figure.heading)}</dt><dd>{escape(figure.meaning)}</dd>" for figure in by_name.values()
+    )
     notes = "".join(f'<p class="note">{escape(_sentence(line))}</p>' for line in coverage(survey))
     figures = Section("figures", "All figures", (f'{notes}<dl class="meanings">{meanings}</dl>', every))
     return [map_section, lengths, _heat_section(survey), figures]
+
+
+def _figures() -> dict[str, Figure]:
+    """The figures of a survey by name, in order."""
+    from treewise.training.survey_counts import FIGURES
+
+    return {figure.name: figure for figure in FIGURES}
 
 
 def _shown(survey: Survey) -> list[tuple[str, dict[str, str]]]:
@@ -104,7 +112,7 @@ def _heat_section(survey: Survey) -> Section:
         "framed; all tasks share one scale of tints. Intervals stand under All figures.</p>"
     ]
     for place, name in enumerate(HEATS):
-        figure = _BY_NAME[name]
+        figure = _figures()[name]
         maps = "".join(heat_map(survey, figure, task) for task in survey.tasks)
         title = f"{figure.heading[0].upper()}{figure.heading[1:]} by width and depth"
         said = f"{_sentence(figure.meaning)} {origins(survey) if figure.is_modelled else ''}".strip()
@@ -118,6 +126,8 @@ def _heat_section(survey: Survey) -> Section:
 
 def heat_map(survey: Survey, figure: Figure, task: str) -> str:
     """One task's table over width and depth; what the trace does not cover is said to be so."""
+    from treewise.training.survey_grid import CHAIN_WIDTH
+
     every = [value for each in survey.tasks for value in survey.heat(figure.name, each).ravel().tolist()]
     known = [value for value in every if value == value]
     values = survey.heat(figure.name, task).tolist()
@@ -147,21 +157,21 @@ def _cell(value: float, figure: Figure, is_best: bool, known: Sequence[float]) -
 
 
 def _table(rows: str) -> str:
-    head = "".join(f'<th scope="col">{escape(figure.heading)}</th>' for figure in FIGURES)
+    head = "".join(f'<th scope="col">{escape(figure.heading)}</th>' for figure in _figures().values())
     return f'<table><thead><tr><th scope="col">policy</th>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def _group(survey: Survey, task: str, policies: Sequence[str], names: dict[str, str], ranged: Sequence[str]) -> str:
     """The rows of one task under a heading of their own; figures named in `ranged` with their intervals."""
-    place = survey.tasks.index(task)
+    place, figures = survey.tasks.index(task), _figures().values()
     title = f"{in_words(task) or EVERYTHING}: {survey.prompts[place]:,} prompts, {survey.tokens[place]:,} tokens"
     lines = [
-        f'<tr class="group"><th scope="rowgroup" colspan="{1 + len(FIGURES)}"><span>{escape(title)}</span></th></tr>'
+        f'<tr class="group"><th scope="rowgroup" colspan="{1 + len(figures)}"><span>{escape(title)}</span></th></tr>'
     ]
     for policy in policies:
         cells = "".join(
             f"<td>{_ranged(survey.figure(figure.name, policy, task), figure, figure.name in ranged)}</td>"
-            for figure in FIGURES
+            for figure in figures
         )
         lines.append(f'<tr><th scope="row">{escape(names[policy])}</th>{cells}</tr>')
     return "".join(lines)

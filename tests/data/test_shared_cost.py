@@ -12,7 +12,7 @@ from treewise.data.errors import CostProfileError, ParameterError
 
 COST = CostProfile(
     "stairs",
-    CostGrid((1, 7, 8, 100, 1001), (64, 256), ((20.0, 21.0, 26.0, 40.0, 90.0), (24.0, 25.0, 30.0, 60.0, 99.0))),
+    CostGrid((1, 7, 8, 301, 1001), (64, 256), ((20.0, 21.0, 26.0, 40.0, 90.0), (24.0, 25.0, 30.0, 60.0, 99.0))),
     CostGrid((1, 32), (0,), ((1.0, 3.0),)),
     policy_ms=0.1,
     round_ms=2.0,
@@ -24,7 +24,7 @@ COST = CostProfile(
 @pytest.mark.parametrize("capacity", [0, 100, 900])
 def test_a_share_of_a_pass_is_the_pass_of_all_rows_by_their_number(requests: int, capacity: int) -> None:
     shared = COST.shared_by(requests)
-    rows = np.arange(0, 65)
+    rows = np.asarray([*range(65), 149, 150, 151, 152, 400])  # 301 by 2 lies between two of them
     np.testing.assert_allclose(shared.verify_ms(rows, capacity), COST.verify_ms(rows * requests, capacity) / requests)
     np.testing.assert_allclose(shared.draft_ms(rows, capacity), COST.draft_ms(rows * requests, capacity) / requests)
     far = np.asarray([1001, 5000])  # beyond every kink: the last slope goes on

@@ -129,6 +129,8 @@ def edited(**changes: Any) -> str:
         (edited(settings={"unknown": 3}), "settings must be spec strings by task"),
         (edited(settings={"unknown": "top:3"}), "policy must be one of"),
         (edited(settings={"unknown": "frontier"}), "settings must be specs of rules that remember nothing"),
+        (edited(settings={"unknown": "by-task:table.json"}), "settings must be specs of rules that remember nothing"),
+        (edited(recogniser={"file": "r.json", "sha": "ab"}), r"recogniser must be of file and sha256, got \['sha'\]"),
         (edited(recogniser=[1]), "recogniser must be a JSON object"),
         (edited(recogniser={"file": 1}), "recogniser_file must be a string"),
         (edited(recogniser={"file": "none.json"}), "recogniser must be a file that exists"),
@@ -139,6 +141,14 @@ def test_other_tables_are_refused(content: str, message: str, tmp_path: Path) ->
     path.write_text(content, encoding="utf-8")
     with pytest.raises(PolicySpecError, match=message):
         parse_policy(f"by-task:{path}")
+
+
+def test_tables_that_name_each_other_are_refused(tmp_path: Path) -> None:
+    for own, other in (("a.json", "b.json"), ("b.json", "a.json")):
+        content = edited(settings={"unknown": f" by-task:{tmp_path / other}"})
+        (tmp_path / own).write_text(content, encoding="utf-8")
+    with pytest.raises(PolicySpecError, match="settings must be specs of rules that remember nothing"):
+        parse_policy(f"by-task:{tmp_path / 'a.json'}")
 
 
 def test_another_version_or_recogniser_names_its_cure(file: str, tmp_path: Path) -> None:

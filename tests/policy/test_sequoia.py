@@ -14,7 +14,7 @@ import pytest
 from tests.policy.conformance import CHECKS, Check, sizes
 from tests.policy.rank_tables import BY_RANK, rank_table, write_rank_table
 from tests.policy.scripted import Played, World, example_cost, example_deployment, play
-from treewise.data.errors import ParameterError, PolicyError, PolicySpecError
+from treewise.data.errors import ParameterError, PolicyError, PolicySpecError, SchemaVersionError
 from treewise.policy.hook import DRAFT, FREE, LOOKUP
 from treewise.policy.rank_table import RankTable
 from treewise.policy.rank_tree import BestRankTrees, RankTree
@@ -183,20 +183,34 @@ def test_a_table_answers_for_the_sources_that_it_was_fitted_for(tmp_path: Path) 
         parse_policy(f"sequoia:{file}").bind(example_deployment(LOOKUP))
 
 
+def edited(**changes: object) -> str:
+    return json.dumps({**rank_table().to_json(), **changes})
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "table must be a JSON file"),
         ("[" * 100_000, "table must be a JSON file"),
         ("[]", "table must be one JSON object, got 'list'"),
-        ("{}", "table must be a table of acceptance by rank: KeyError"),
-        ('{"schema_version": 9}', "schema_version must be 1, got 9"),
-        (("web", [0.5]), "table must be a table of acceptance by rank: KeyError"),
-        (("draft", ["high"]), "table must be a table of acceptance by rank: ValueError"),
-        (("draft", 3), "table must be a table of acceptance by rank: TypeError"),
-        (("draft", [0.8, 0.4]), "acceptance of draft must be probabilities that add up to at most 1"),
-        (("draft", [0.8, -0.1]), "acceptance of draft must be probabilities that add up to at most 1"),
-        (("draft", [float("nan")]), "acceptance of draft must be probabilities that add up to at most 1"),
+        ("{}", r"table must be one of acceptance by rank \(`treewise fit-tree`\), got \[\]"),
+        ('{"schema_version": 1}', r"table must be of acceptance, origin, .*, got \['schema_version'\]"),
+        (edited(rank="1"), "table must be of acceptance, origin, .*'rank'"),
+        (edited(acceptance=[0.5]), r"acceptance must be a JSON object, got \[0.5\]"),
+        (edited(positions={"draft": -1}), "positions of draft must be >= 0, got -1"),
+        (edited(positions={"draft": 1.5}), "positions of draft must be a whole number, got 1.5"),
+        (edited(prompts=float("inf")), "prompts must be a whole number, got inf"),
+        (edited(origin="here"), "origin must be a list of strings, got 'here'"),
+        (("web", [0.5]), r"acceptance must be by sources such as .*draft.*, got 'web'"),
+        (("draft", ["high"]), r"acceptance of draft must be a list of probabilities, got \['high'\]"),
+        (("draft", "01"), "acceptance of draft must be a list of probabilities, got '01'"),
+        (("draft", [True]), r"acceptance of draft must be a list of probabilities, got \[True\]"),
+        (("draft", [[0.5]]), "acceptance of draft must be a list of probabilities"),
+        (("draft", [10**400]), "acceptance of draft must be a list of probabilities"),
+        (("draft", 3), "acceptance of draft must be a list of probabilities, got 3"),
+        (("draft", [0.8, 0.4]), r"must be probabilities that add up to at most 1, got \[0.8, 0.4\]"),
+        (("draft", [0.8, -0.1]), "acceptance of draft must be a list of probabilities"),
+        (("draft", [float("nan")]), "acceptance of draft must be a list of probabilities"),
         (("draft", []), "acceptance of draft must be 1 to 64 probabilities, got 0"),
         (("draft", [0.001] * 65), "acceptance of draft must be 1 to 64 probabilities, got 65"),
     ],
@@ -204,10 +218,16 @@ def test_a_table_answers_for_the_sources_that_it_was_fitted_for(tmp_path: Path) 
 def test_other_files_are_refused(content: str | tuple[str, object], message: str, tmp_path: Path) -> None:
     path = tmp_path / "ranks.json"
     if isinstance(content, tuple):
-        value = {**rank_table().to_json(), "acceptance": dict([content])}
-        content = json.dumps(value)
+        content = edited(acceptance=dict([content]))
     path.write_text(content, encoding="utf-8")
     with pytest.raises(PolicySpecError, match=message):
+        parse_policy(f"sequoia:{path}")
+
+
+def test_another_version_names_its_cure(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.json"
+    path.write_text(edited(schema_version=9), encoding="utf-8")
+    with pytest.raises(SchemaVersionError, match="fit it again with `treewise fit-tree`"):
         parse_policy(f"sequoia:{path}")
 
 

@@ -13,7 +13,7 @@ from tests.training.worlds import COST
 from treewise.data.errors import CoverageError
 from treewise.policy.registry import parse_policy
 from treewise.training.completed_replay import CompletedReplayer, check_completable
-from treewise.training.donors import DraftDonors
+from treewise.training.donors import DraftAnswer, DraftDonors
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import replay
 
@@ -83,18 +83,24 @@ def test_a_request_may_be_taken_over() -> None:
 
 def test_donors_are_nearest_and_weighted() -> None:
     log = pruned(judged_trace(), "chain:3,sources=draft")
-    for request in log.requests[1:]:
-        request.propensity = 1e-9  # weighs everything
-    favoured = {int(token) for request in log.requests[1:] for token in request.shard.nodes.token}
+    first = log.requests[0]
+    nodes = first.shard.nodes
+    own = {float(one) for row in first.rows.values() for one in nodes.draft_entropy[first.node_rows(row)]}
+
+    def lent() -> list[DraftAnswer]:
+        donors = DraftDonors(log, 3)
+        return [donors.pick(True, 1.0, (number,)) for number in range(50)]
+
+    evenly = lent()
+    assert all(0 < len(pick.tokens) == len(pick.scores) for pick in evenly)
+    assert len({pick.tokens for pick in evenly}) > 1
+    assert not {pick.entropy for pick in evenly} <= own
+    first.propensity = 1e-9  # weighs everything
+    assert {pick.entropy for pick in lent()} <= own
+    first.propensity = 1.0
     donors = DraftDonors(log, 3)
-    picks = [donors.pick(True, 1.0, (number,)) for number in range(50)]
-    assert all(0 < len(pick.tokens) == len(pick.scores) for pick in picks)
-    assert {token for pick in picks for token in pick.tokens} <= favoured
-    assert len({pick.tokens for pick in picks}) > 1
     sure, unsure = (np.mean([donors.pick(False, p, (n,)).entropy for n in range(50)]) for p in (1.0, 0.0))
     assert np.isfinite([sure, unsure]).all()
-    for request in log.requests:
-        request.propensity = 1.0
 
 
 def test_what_cannot_be_completed_is_refused() -> None:

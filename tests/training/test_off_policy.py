@@ -160,11 +160,21 @@ def test_traces_of_one_name_lend_to_themselves_alone() -> None:
     assert rows[0] == rows[1]
 
 
+def test_requests_weigh_by_the_inverse_of_their_propensities() -> None:
+    log = pruned(judged_trace(), "topn:8x2", [("chain:4", 0.5), ("chain:4", 0.25), ("", 0.5), ("", 0.75)])
+    rows = [row for row in estimate([log], [COST], ["chain:4"], imputations=1).rows if row.task == ""]
+    assert rows[1].estimator == WEIGHTED
+    assert rows[1].effective_prompts == pytest.approx((2 + 4) ** 2 / (2**2 + 4**2))
+
+
 def test_a_policy_that_reads_prices_is_estimated_directly_under_others() -> None:
     log = pruned(judged_trace(), "topn:8x2", [*[("", 0.5)] * 3, ("frontier", 0.5)])
     report = estimate([log], [COST, EXAMPLE], ["frontier"], imputations=1)
     found = [(row.profile, row.estimator) for row in report.rows if row.task == ""]
     assert found == [(COST.name, DIRECT), (COST.name, WEIGHTED), (EXAMPLE.name, DIRECT)]
+    nodes = [row.nodes_per_round for row in report.rows if row.task == "" and row.estimator == DIRECT]
+    assert nodes[0] != nodes[1]
+    assert nodes[1] == estimate([log], [EXAMPLE], ["frontier"], imputations=1).rows[0].nodes_per_round
     assert report.warnings[1:] == (
         f"frontier reads prices, and asks under those of {EXAMPLE.name} for more than it logged: no estimate from the "
         "requests that it decided",

@@ -10,6 +10,7 @@ import pytest
 from treewise.data.errors import ParameterError
 from treewise.training.statistics import (
     Estimator,
+    Interval,
     MedianRatio,
     SpeedRatio,
     Totals,
@@ -65,6 +66,11 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         found = speed_ratio(Totals(np.full(30, 60.0), policy_ms), Totals(np.full(30, 60.0), plain_ms))
         hits += found.low <= 2.0 <= found.high
     assert hits >= 175
+
+
+def test_an_interval_without_bounds_shows_none() -> None:
+    assert str(Interval(1.25, 1.0, 1.5)) == "1.250 [1.000, 1.500]"
+    assert str(Interval(1.25, math.nan, math.nan)) == "1.250"
 
 
 def test_one_prompt_gives_no_interval() -> None:

@@ -34,12 +34,12 @@ ALONE = GroupSize(nodes=1, requests=1)  # every shard is a group
 
 @pytest.fixture(scope="module")
 def shards() -> list[TraceShard]:
-    return request_shards(World(seed=4, num_texts=6, answer_tokens=48))
+    return request_shards(World(seed=4, num_texts=6, answer_tokens=36))
 
 
 @pytest.fixture(scope="module")
 def folder(shards: list[TraceShard], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_world(tmp_path_factory.mktemp("stored") / "world", shards, shard_rounds=70)
+    return write_world(tmp_path_factory.mktemp("stored") / "world", shards, shard_rounds=52)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from treewise.policy.task_text import READERS
 from treewise.training.task_recogniser import (
     FittedRecogniser,
     RecogniserSettings,
+    _temperature,
     deal_families,
     families,
     fit_recogniser,
@@ -109,6 +110,12 @@ def test_values_are_scikit_learns_but_for_unknown_terms(prompts: tuple[Prompt, .
 def test_confidence_on_held_out_families_is_calibrated(prompts: tuple[Prompt, ...], fitted: FittedRecogniser) -> None:
     report = recogniser_report(prompts, fitted.held_out)
     assert abs(report.whole.confidence - report.whole.accuracy) < 0.1
+
+
+def test_the_temperature_by_hand() -> None:
+    # Odds of 9 for the first task, which is right in three of four: odds of 3 = 9^(1/2).
+    scores = np.tile([np.log(9.0), 0.0], (40, 1))
+    assert _temperature(scores, np.asarray([0, 0, 0, 1] * 10)) == pytest.approx(2.0, rel=1e-3)
 
 
 def test_the_own_prompts_are_told_apart() -> None:

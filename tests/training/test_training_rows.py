@@ -78,7 +78,7 @@ def test_sources_are_left_out_of_some_rows(trace: LoggedTrace, rows: Dataset) ->
 
 
 def test_the_fixed_tree_is_the_fastest_of_those_tried(trace: LoggedTrace) -> None:
-    few = PlannerFitSettings(requests=3)
+    few = PlannerFitSettings(requests=2)
     spec = choose_fixed([trace], COST, few)
     assert parse_policy(spec).state != "session"
     assert spec.startswith(("topn:", "frontier"))

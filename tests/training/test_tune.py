@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.judged import EXAMPLE, judged_trace
 from tests.training.worlds import COST
-from treewise.data.errors import ParameterError
+from treewise.data.errors import ParameterError, TraceError
 from treewise.training.ab import ab
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.tune import GRIDS, tune
@@ -33,3 +33,9 @@ def test_tuning_finds_the_fastest_of_a_family(trace: LoggedTrace) -> None:
         assert winner.speedup == max(row.speedup for row in found.settings if row.profile == cost.name)
     with pytest.raises(ParameterError, match="family must be among chain, static"):
         tune([short], [COST], ["oracle"])
+
+
+def test_live_traces_are_refused(trace: LoggedTrace) -> None:
+    live = replace(trace, manifest=replace(trace.manifest, kind="live", policy="chain:3"))
+    with pytest.raises(TraceError, match="must be dense to try settings on, got a live one"):
+        tune([trace, live], [COST], ["chain"])

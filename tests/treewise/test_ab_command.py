@@ -267,6 +267,8 @@ def test_replay_of_an_own_trace_finds_nothing(
 def test_replay_of_a_dense_trace_is_refused(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["replay", str(dense_folder)]) == 2
     assert "must be live to be compared with its replay, got a dense one" in capsys.readouterr().err
+    assert cli.main(["replay", str(dense_folder), "--row-buckets", "8," + "9" * 5000]) == 2
+    assert "row_buckets must be whole numbers of rows joined by commas" in capsys.readouterr().err
 
 
 def test_replay_of_a_changed_trace_fails(

@@ -15,8 +15,9 @@ from tests.treewise.test_traces_command import fits
 from tests.treewise.tiny import leave
 from treewise.data.errors import ParameterError
 from treewise.device_check import DeviceCheck, DeviceCheckSettings, Target, missed
-from treewise.device_check_run import check_device
+from treewise.device_check_run import DeviceRun, Watch, check_device
 from treewise.engine.scripted_speed import ScriptedSpeed
+from treewise.engine.shapes import random_pair
 from treewise.engine.verify_curve import CurveCell
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "device_check.json").read_text(encoding="utf-8"))
@@ -57,9 +58,29 @@ def test_what_would_pass_the_limit_is_left_out(capsys: pytest.CaptureFixture[str
     found = json.loads(printed.out)
     assert fits(found, SCHEMA)
     assert found["texts"] == found["curve"] == found["speed"] == []
-    assert "texts at temperature 0, eager sdpa: left out, the time limit of 1 s would be passed" in found["skipped"]
-    assert "learned: left out, no bundle was named" in found["skipped"]
+    late = "left out, the time limit of 1 s would be passed"
+    assert found["skipped"] == [f"texts: {late}", f"curve: {late}", f"speed: {late}"]
+    assert "tokens per second" not in printed.out
     assert all(target["value"] is None and target["met"] is None for target in found["targets"])
+
+
+def test_a_step_takes_as_long_as_the_last_of_its_kind() -> None:
+    told: list[str] = []
+    run = DeviceRun(DeviceCheck(DeviceCheckSettings().dry()), Watch(5.0), told.append, None)
+    done: list[str] = []
+    run.step("slow", "first", 6.0, lambda: done.append("first"))
+    run.step("slow", "second", 1.0, lambda: done.append("second"))
+    run.step("slow", "third", 6.0, lambda: done.append("third"))  # the second took no time
+    assert done == ["second", "third"] and len(run.found.skipped) == 1
+    assert told == [run.found.skipped[0], "second", "third"] and told[0].startswith("first: left out")
+    run.watch.took("slow", 100.0)
+    assert not run.watch.fits("slow", 0.1) and run.watch.fits("quick", 0.1)
+
+
+def test_without_a_bundle_nothing_learned_is_measured() -> None:
+    run = DeviceRun(DeviceCheck(DeviceCheckSettings().dry()), Watch(5.0), lambda line: None, None)
+    assert set(run.policies(random_pair("tiny"))) == {"plain", "topn"}
+    assert run.found.skipped == ["learned: left out, no bundle was named"]
 
 
 def test_a_step_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

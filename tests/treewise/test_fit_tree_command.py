@@ -57,6 +57,11 @@ def test_a_live_trace_is_refused(
     assert not (tmp_path / "ranks.json").exists()
 
 
+def test_a_place_for_the_table_is_looked_for_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fit-tree", str(tmp_path / "no trace"), "-o", str(tmp_path)]) == 2
+    assert "out must be a file, got the folder" in capsys.readouterr().err
+
+
 def test_sequoia_is_tuned_with_its_table_only(
     dense_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,6 +152,7 @@ def test_the_page(of_trace: list[str], tmp_path: Path, capsys: pytest.CaptureFix
         (["--task", "poem"], "task must be one of chat, copy, got 'poem'"),
         (["--widths", "1-3"], "widths must be between 2 and 64"),
         (["--widths", "two"], "widths must be whole numbers up to 64, such as 2-5 or 2,4, got 'two'"),
+        (["--widths", "2" * 5000], "widths must be whole numbers up to 64, such as 2-5 or 2,4, got '222"),
         (["--sources", "moon"], "sources must be one of"),
         (["--cost", "nowhere"], "cost must be a profile file or one of"),
         (["--html", "."], "html must be a file"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.training.worlds import COST
 from tests.treewise.test_ab_command import checked, run
 from treewise import cli
-from treewise.cli.tables import words_of
-from treewise.data.example_tables import H800_67B
+from treewise.cli.tables import derived_table, words_of
+from treewise.data.example_tables import A100_70B, H800_67B, ExampleTable
 
 
 def test_the_tables_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +35,17 @@ def test_every_table_says_that_nobody_measured_it(
     assert "It can be 9.26, where some row's drafting is nothing, to 12.40 ms" in " ".join(words_of(H800_67B))
 
 
+@pytest.mark.parametrize("table", [A100_70B, H800_67B])
+def test_eighty_columns_hold_names_and_figures(table: ExampleTable) -> None:
+    screen = Console(width=80, file=StringIO(), record=True)
+    screen.print(derived_table(table))
+    lines = screen.export_text().splitlines()
+    assert all(line[0] + line[-1] in ("┏┓", "┃┃", "┡┩", "││", "└┘") for line in lines[1:])
+    names = " ".join(line.split("│")[1].strip() for line in lines if line.startswith("│"))
+    assert "chain of 5" in " ".join(names.split())
+    assert "…" not in "".join(lines)
+
+
 def test_beside_ones_own_trace(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     COST.save(tmp_path / "cost.json")
     arguments = ["tables", "--trace", str(traces), "--cost", str(tmp_path / "cost.json")]
@@ -52,6 +65,6 @@ def test_beside_ones_own_trace(traces: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_options_that_do_not_go_together(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["tables", "--derive-only", "--trace", str(traces)]) == 2
-    assert "must be left out with --derive-only" in capsys.readouterr().err
+    assert f"must be left out with --derive-only, got {traces}" in capsys.readouterr().err
     assert cli.main(["tables", "--trace", str(traces), "--cost", "example-a100-70b"]) == 2
     assert "names that differ from the tables'" in capsys.readouterr().err

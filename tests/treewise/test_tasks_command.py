@@ -106,6 +106,14 @@ def test_live_requests_are_told_by_the_recogniser(recogniser: Path, pair: Pair, 
     assert check.compared == len(rounds) > len(asked)
 
 
+@pytest.mark.parametrize("command", [["train", "none.jsonl"], ["fit", "no trace", "--cost", "no profile"]])
+def test_a_place_for_the_file_is_looked_for_first(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leave(["tasks", *command, "-o", str(tmp_path)]) == 2
+    assert "out must be a file, got the folder" in capsys.readouterr().err
+
+
 def test_a_split_must_exist(recogniser: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert leave(["tasks", "test", str(recogniser), "--prompts", str(prompts), "--split", "none"]) == 2
     assert "split must be one of" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_every_figure_goes_to_a_file_or_to_the_screen(
     assert found["envelope", "", "max_depth"] == "10"
     assert whole["entropy"] == []  # made-up requests know no entropy
     assert cli.main(["traces", "summary", str(folder), "--csv", str(tmp_path)]) == 2
-    assert "csv must be a file or -, got the folder" in capsys.readouterr().err
+    assert "csv must be a file, got the folder" in capsys.readouterr().err
     assert cli.main(["traces", "summary", str(folder), "--csv", "-", "--json"]) == 2
     assert "output must be --json or --csv -, got both" in capsys.readouterr().err
 

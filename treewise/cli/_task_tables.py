@@ -64,10 +64,12 @@ def fit(
     --recogniser, by what it makes of their texts.
     """
     from treewise.data.cost import CostProfile
+    from treewise.data.whole_file import check_place
     from treewise.policy.task_recogniser import TaskRecogniser
     from treewise.training.ab_report import ProfileOrigin
     from treewise.training.task_table import FAMILIES, SettingGrid, fit_table, gains, settings_to_try
 
+    check_place(out)
     recogniser = None if file is None else TaskRecogniser.load(file)
     profile = CostProfile.load(cost)
     tuned, judged = opened(folders, ""), opened(judge or [], "")

@@ -93,6 +93,7 @@ def ab(
     """
     from treewise.cli._estimate import check_asked, print_estimate
     from treewise.data.cost import CostProfile
+    from treewise.data.whole_file import check_place
     from treewise.html_report import Compared, write_page
     from treewise.html_svg import check_matplotlib
     from treewise.token_text import token_text
@@ -112,8 +113,7 @@ def ab(
     if plan and len(contenders) < 2:
         raise ParameterError(f"policies must be at least two where --plan is asked, got {len(contenders)}")
     if html is not None:
-        if html.is_dir():
-            raise ParameterError(f"html must be a file, got the folder '{html}'")
+        check_place(html, "html")
         check_matplotlib()
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)

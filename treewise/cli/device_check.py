@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from treewise.cli._options import AsJson
 from treewise.cli._show import console, facts, figures_table, note, print_json, warn, yes
@@ -85,9 +86,9 @@ def show(found: "DeviceCheck") -> None:
             }
         )
     )
-    _show_texts(found)
-    _show_curve(found)
-    _show_speed(found)
+    for rows, table_of in ((found.texts, _texts), (found.curve, _curve), (found.speed, _speed)):
+        if rows:
+            out.print(table_of(found))
     for line in (*found.skipped, *found.warnings):
         out.print(line, soft_wrap=True)
     table = figures_table("promises", "of this machine", ("measured", "at most", "unit", "kept"))
@@ -98,7 +99,7 @@ def show(found: "DeviceCheck") -> None:
     out.print(table)
 
 
-def _show_texts(found: "DeviceCheck") -> None:
+def _texts(found: "DeviceCheck") -> Table:
     table = figures_table("texts against plain decoding's", "way", ("policy", "T", "tokens", "a round", "differing"))
     for row in found.texts:
         differing = str(row.differing)
@@ -106,10 +107,10 @@ def _show_texts(found: "DeviceCheck") -> None:
             differing += f", from token {row.first_difference}"
         figures = (f"{row.temperature:g}", str(row.tokens), f"{row.tokens_per_round:.2f}", differing)
         table.add_row(row.way, row.policy, *figures)
-    console().print(table)
+    return table
 
 
-def _show_curve(found: "DeviceCheck") -> None:
+def _curve(found: "DeviceCheck") -> Table:
     own, base = found.settings, found.base_ms
     counts = own.rows if len(own.rows) <= 8 else tuple(rows for rows in own.rows if rows in (1, 4, 8, 16, 36, 64, 128))
     title = f"verify, ms by rows; one unmasked token takes {base:.3g} ms" if base else "verify, ms by rows"
@@ -119,10 +120,10 @@ def _show_curve(found: "DeviceCheck") -> None:
         line = [cells.get((passes, attention, capacity, rows)) for rows in counts]
         figures = ["-" if cell is None else f"{cell.ms:.2f}" + ("*" if cell.ran_as != passes else "") for cell in line]
         table.add_row(f"{passes} {attention}", str(capacity), *figures)
-    console().print(table)
+    return table
 
 
-def _show_speed(found: "DeviceCheck") -> None:
+def _speed(found: "DeviceCheck") -> Table:
     headings = ("hit", "batch", "tokens/s", "over plain", "a round", "nodes", "call, us", "text")
     table = figures_table("tokens per second", "policy", headings)
     for row in found.speed:
@@ -143,4 +144,4 @@ def _show_speed(found: "DeviceCheck") -> None:
             f"{row.policy_ms * 1e3:.0f}",
             yes(row.is_true_text),
         )
-    console().print(table)
+    return table

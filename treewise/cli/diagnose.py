@@ -91,6 +91,8 @@ def diagnose(
     from treewise.short_run import ShortRunSettings, diagnose_pair, diagnose_trace
 
     if trace is not None:
+        if out is not None:
+            raise ParameterError(f"out must be left out with --trace, which is kept already, got '{out}'")
         found = diagnose_trace(*_given(trace, cost, prompts), policy, progress)
     else:
         from treewise.bench_inputs import UNSEEN_SPLITS, bench_prompts
@@ -120,7 +122,7 @@ def _given(trace: Path, cost: str, prompts: str) -> "tuple[LoggedTrace, CostProf
     if not cost:
         raise ParameterError("cost must be named with --trace, got none: a file of `treewise profile`, or a built-in")
     if prompts:
-        raise ParameterError("prompts must be left out with --trace, got both")
+        raise ParameterError(f"prompts must be left out with --trace, got both, {prompts!r} and '{trace}'")
     return open_trace(trace), CostProfile.load(cost)
 
 

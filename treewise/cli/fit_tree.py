@@ -47,11 +47,13 @@ def fit_tree(
     """
     from treewise.data.cost import CostProfile
     from treewise.data.trace_reader import TraceReader
+    from treewise.data.whole_file import check_place, write_whole
     from treewise.policy.rank_table import sources_name
     from treewise.policy.sequoia import offline_tree
     from treewise.training.ab_report import ProfileOrigin
     from treewise.training.rank_table import choices_of, fit_rank_table
 
+    check_place(out)
     profiles = [CostProfile.load(cost) for cost in costs or []]
     traces = opened(folders, "")
     origin = tuple(
@@ -60,8 +62,7 @@ def fit_tree(
     steps = len(choices_of(traces)) * sum(len(trace.requests) for trace in traces)
     with progress("replay of everything that the sources hold", steps) as advance:
         table = fit_rank_table(traces, advance, origin)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(table.to_json()) + "\n", encoding="utf-8")
+    write_whole(out, json.dumps(table.to_json()) + "\n")
     trees = []
     for profile in profiles:
         deployment = traces[0].deployment(profile)
@@ -102,7 +103,7 @@ def _show(out: Path, table: "RankTable", trees: list[dict[str, Any]]) -> None:
     if trees:
         chosen = figures_table(
             "tree that each profile chooses, as the table expects it", "profile",
-            ("sources", "nodes", "depth", "tokens/round", "speed-up"),
+            ("sources", "nodes", "depth", "tokens\na round", "speed-up"),
         )  # fmt: skip
         for row in trees:
             figures = (f"{row['expected_tokens']:.2f}", f"{row['expected_speedup']:.2f}")

@@ -47,8 +47,8 @@ def replay(
 
     profile = CostProfile.load(cost)
     parts = [part for part in buckets.split(",") if part.strip()]
-    if not all(part.strip().isdecimal() for part in parts):
-        raise ParameterError(f"row_buckets must be whole numbers joined by commas, got {buckets!r}")
+    if not all(part.strip().isdecimal() and len(part.strip()) <= 9 for part in parts):
+        raise ParameterError(f"row_buckets must be whole numbers of rows joined by commas, got {buckets!r}")
     row_buckets = tuple(sorted(int(part) for part in parts))
     traces = [open_trace(folder) for folder in folders]
     for trace in traces:

@@ -103,6 +103,7 @@ def survey(
     from a cost profile. With --trace no model is needed; the cost profile is then example-a100-70b unless --cost names
     another. Intervals are 95 % intervals by prompt.
     """
+    from treewise.data.whole_file import check_place
     from treewise.html_svg import check_matplotlib
     from treewise.survey_material import EXAMPLE, SurveyMaterial
     from treewise.survey_page import write_survey_page
@@ -113,8 +114,7 @@ def survey(
     grid = grid_of(widths, depths, sources)
     contenders = surveyed(grid, policies or [])
     if html is not None:
-        if html.is_dir():
-            raise ParameterError(f"html must be a file, got the folder '{html}'")
+        check_place(html, "html")
         check_matplotlib()
     if traces:
         if not cost:
@@ -171,7 +171,8 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
         first, last = low, high if dash else low
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) <= 64):
+        short = all(piece.isdecimal() and len(piece) <= 4 for piece in (first, last))
+        if not (short and int(first) <= int(last) <= 64):
             raise ParameterError(f"{name} must be whole numbers up to 64, such as 2-5 or 2,4, got {text!r}")
         found |= set(range(int(first), int(last) + 1))
     return tuple(sorted(found))

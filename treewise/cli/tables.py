@@ -60,7 +60,8 @@ def tables(
     from treewise.training.example_contest import derive_only as derived
 
     if derive_only and (trace or cost or bundle):
-        raise ParameterError("trace, cost and bundle must be left out with --derive-only, got some")
+        given = ", ".join(str(value) for value in (*(trace or []), *(cost or []), bundle) if value)
+        raise ParameterError(f"trace, cost and bundle must be left out with --derive-only, got {given}")
     report = derived() if derive_only else _play(trace or [], cost or [], bundle)
     if as_json:
         print_json(report.to_json())
@@ -140,7 +141,7 @@ def derived_table(table: ExampleTable) -> Table:
             "" if step is None else f"{step.value:.2f}",
             "not known" if drafting is None else str(drafting),
         )
-    return shown
+    return _foldable(shown)
 
 
 def name_of(row: ExampleRow) -> str:
@@ -200,12 +201,20 @@ def played_table(report: "ExampleReport", profile: str) -> Table:
             one = report.of(profile, strategy, sources)
             cells += ["", ""] if one is None else [f"{one.result.tokens_per_round:.2f}", _interval(one)]
         shown.add_row(Text(strategy), *cells)
+    return _foldable(shown)
+
+
+def _foldable(shown: Table) -> Table:
+    """Figures may fold as well: in eighty columns nothing would be left of the names, or of the last column."""
+    for column in shown.columns:
+        column.no_wrap, column.overflow, column.min_width = False, "fold", None
     return shown
 
 
 def _interval(one: "Played") -> str:
     bounds = one.result.speedup
-    return f"{bounds.value:.2f}\n{bounds.low:.2f} to {bounds.high:.2f}"
+    known = bounds.low == bounds.low
+    return f"{bounds.value:.2f}" + (f"\n{bounds.low:.2f} to {bounds.high:.2f}" if known else "")
 
 
 def _range(values: Iterable[float | None]) -> str:

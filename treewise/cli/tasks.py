@@ -54,9 +54,11 @@ def train(
 
     The figures shown are of those. How it does on prompts of other people: `treewise tasks test`.
     """
+    from treewise.data.whole_file import check_place
     from treewise.training.task_recogniser import RecogniserSettings
     from treewise.training.task_report import recogniser_report
 
+    check_place(out)
     settings = RecogniserSettings(threshold=threshold, terms=terms, seed=seed)
     found = of_split(prompts, split)
     fitted = _fit(found, settings, (prompts,))
@@ -142,7 +144,7 @@ def _fit(
 
 
 def _parts(title: str, first: str, parts: "tuple[RecognisedPart, ...]") -> Table:
-    table = figures_table(title, first, ("prompts", "right", "confidence", "ECE", "unknown", "right of answered"))
+    table = figures_table(title, first, ("prompts", "right", "confidence", "ECE", "unknown", "right of\nanswered"))
     for part in parts:
         answered = "-" if part.answered_accuracy != part.answered_accuracy else percent(part.answered_accuracy)
         shares = (percent(part.accuracy), percent(part.confidence), f"{part.ece:.3f}", percent(part.unknown), answered)

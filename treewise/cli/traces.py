@@ -50,18 +50,18 @@ def summary(
     """
     from treewise.data.trace_reader import TraceReader
     from treewise.data.trace_summary import summarize
+    from treewise.data.whole_file import check_place, write_whole
 
     if as_json and as_csv == "-":
         raise ParameterError("output must be --json or --csv -, got both")
-    if as_csv and as_csv != "-" and Path(as_csv).is_dir():
-        raise ParameterError(f"csv must be a file or -, got the folder '{as_csv}'")
+    if as_csv and as_csv != "-":
+        check_place(as_csv, "csv")
     result = summarize(TraceReader(folder, skip_bad=skip_bad))
     if as_csv == "-":
         typer.echo(result.to_csv(), nl=False)
         return
     if as_csv:
-        Path(as_csv).write_text(result.to_csv(), encoding="utf-8")
-        note(f"wrote {as_csv}")
+        note(f"wrote {write_whole(as_csv, result.to_csv())}")
     if as_json:
         print_json(result.to_json())
         return
