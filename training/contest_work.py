@@ -67,6 +67,7 @@ class _Arena:
         found: Found = {}
         for group in part.groups:
             trace = self._groups[part.trace][group]
+            trace.check_priced_alone()
             deployments = [trace.deployment(cost, self._job.envelope) for cost in self._job.costs]
             table = _Table.of(trace.requests, deployments)
             for (place, name), tally in self._contest(part, trace, table, deployments).items():

@@ -95,6 +95,8 @@ def estimate(
         check_completable(trace)
     check_distinct(traces)
     traces = [trace.in_memory() for trace in traces]
+    for trace in traces:
+        trace.check_priced_alone()
     requests = [request for trace in traces for request in trace.requests]
     prompts = _Prompts(
         np.asarray([request.task for request in requests], dtype=np.str_),

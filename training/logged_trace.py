@@ -108,6 +108,15 @@ class LoggedTrace:
             return replace(self, requests=tuple(self.requests.cut_out()))
         return self
 
+    def check_priced_alone(self) -> None:
+        """Raise `TraceError` where rounds were taken in a batch: a round's price is that of a request alone."""
+        for request in self.requests if self.manifest.kind == "live" else ():
+            if request.was_batched:
+                raise TraceError(
+                    f"trace {self.name} must be of requests decoded alone to be priced, got prompt {request.prompt_id} "
+                    "decoded in a batch; `treewise replay` repeats its decisions"
+                )
+
     def of_task(self, task: str) -> LoggedTrace:
         """The requests of one task. Raises `TraceError` where there are none."""
         entries = self.entries

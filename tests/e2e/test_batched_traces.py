@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.test_replay_equals_live import LIMIT, manifest, prompts_of, write_dense
 from tests.engine.test_batch import LEARNED, batch_of
 from tests.engine.tiny import DRAFTS, Draft, end_token, example_cost, tiny_pair
-from treewise.data.errors import CoverageError
+from treewise.data.errors import CoverageError, TraceError
 from treewise.data.trace_reader import TraceReader
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.batch import BatchEngine, BatchRequest
@@ -23,6 +23,7 @@ from treewise.engine.record import LiveRecorder
 from treewise.engine.sampling import Sampling
 from treewise.policy.hook import TreePolicy
 from treewise.policy.registry import parse_policy
+from treewise.training.contest import Contender, contest
 from treewise.training.live_check import replay_live
 from treewise.training.logged_trace import open_trace
 from treewise.training.served_replay import replay_served
@@ -115,3 +116,11 @@ def test_a_log_of_a_batch_is_not_served_again(tmp_path: Path) -> None:
     trace = open_trace(tmp_path)
     with pytest.raises(CoverageError, match="prompt p0: the log holds too little"):
         replay_served(policy_like(engine), trace.requests, trace.deployment(example_cost()), 3)
+
+
+def test_a_log_of_a_batch_has_no_price_of_its_own(tmp_path: Path) -> None:
+    pair = tiny_pair("other", seed=3)
+    engine = batch_of(pair, "topn:3x2")
+    record(engine, pair, Sampling(), tmp_path)
+    with pytest.raises(TraceError, match="must be of requests decoded alone to be priced, got prompt p0"):
+        contest(open_trace(tmp_path), [example_cost()], [Contender.of("topn:3x2")])
