@@ -102,6 +102,7 @@ def test_from_a_short_run(
     [
         (["--cost", ""], "cost must be named with --trace"),
         (["--cost", EXAMPLE.name, "--prompts", "own:demo"], "prompts must be left out with --trace"),
+        (["--cost", EXAMPLE.name, "--limit", "4"], "limit must be left out with --trace, which settles it, got 4"),
         (["--cost", EXAMPLE.name, "-o", "new"], "out must be left out with --trace, which is kept already, got 'new'"),
         (["--cost", EXAMPLE.name, "--policy", "nonsense"], "nonsense"),
     ],

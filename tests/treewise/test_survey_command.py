@@ -147,6 +147,8 @@ def test_the_page(of_trace: list[str], tmp_path: Path, capsys: pytest.CaptureFix
     ("options", "message"),
     [
         (["--prompts", "own:judge"], "survey must be of --prompts or of --trace, got both"),
+        (["--seed", "3"], "seed must be left out with --trace, which settles it, got 3"),
+        (["--draft", "none"], "draft must be left out with --trace, which settles it, got 'none'"),
         (["--policy", "nope"], "policy must be one of"),
         (["--policy", "plain", "--policy", "plain"], "policies must be each named once"),
         (["--task", "poem"], "task must be one of chat, copy, got 'poem'"),

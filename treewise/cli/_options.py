@@ -120,3 +120,13 @@ def of_split(source: str, split: str) -> tuple[Prompt, ...]:
         known = ", ".join(sorted({prompt.split for prompt in found if prompt.split})) or "none"
         raise ParameterError(f"split must be one of {known}, got {split!r}")
     return chosen
+
+
+def left_out_with_trace(context: typer.Context, names: Sequence[str]) -> None:
+    """Raise `ParameterError` where one of the parameters `names` was given beside `--trace`, which settles it."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(
+                f"{name} must be left out with --trace, which settles it, got {context.params[name]!r}"
+            )

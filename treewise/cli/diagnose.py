@@ -20,6 +20,7 @@ from treewise.cli._options import (
     Target,
     Temperature,
     Threads,
+    left_out_with_trace,
     open_pair,
     prompts_from,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from treewise.training.statistics import Interval
 
 EXIT_PLAIN = 3  # plain decoding is as fast; 1 is what an unforeseen fault leaves, 2 an error
+SETTLED = ("limit", "max_new_tokens", "temperature", "target", "draft", "corpus", "threads")  # by a trace
 SHOWN = 5  # settings in the output
 MARKS = {"fires": "bold red", "fine": "green"}
 
@@ -45,6 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 def diagnose(
+    context: typer.Context,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +94,7 @@ def diagnose(
     from treewise.short_run import ShortRunSettings, diagnose_pair, diagnose_trace
 
     if trace is not None:
+        left_out_with_trace(context, SETTLED)
         if out is not None:
             raise ParameterError(f"out must be left out with --trace, which is kept already, got '{out}'")
         found = diagnose_trace(*_given(trace, cost, prompts), policy, progress)

@@ -21,6 +21,7 @@ from treewise.cli._options import (
     Target,
     Temperature,
     Threads,
+    left_out_with_trace,
     open_pair,
     prompts_from,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from treewise.training.survey_grid import SurveyGrid
 
 OWN_JUDGE = "own:judge"
+SETTLED = ("target", "draft", "corpus", "threads", "max_new_tokens", "temperature", "seed")  # by a trace
 
 
 class Heat(StrEnum):
@@ -55,6 +57,7 @@ def register(app: typer.Typer) -> None:
 
 
 def survey(
+    context: typer.Context,
     prompts: Annotated[
         str,
         typer.Option(
@@ -111,6 +114,8 @@ def survey(
 
     if traces and prompts:
         raise ParameterError(f"survey must be of --prompts or of --trace, got both {prompts!r} and '{traces[0]}'")
+    if traces:
+        left_out_with_trace(context, SETTLED)
     grid = grid_of(widths, depths, sources)
     contenders = surveyed(grid, policies or [])
     if html is not None:
