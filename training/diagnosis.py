@@ -79,6 +79,8 @@ class Diagnosis:
             return f"worth it: {how}"
         if self.live is not None and self.live.advised_speedup <= 1.0 < self.speedup.low:
             return f"plain decoding is as fast: live it is {self.live.advised_speedup:.2f} times that, though {how}"
+        if np.isnan(self.speedup.low):
+            return f"one prompt cannot tell, so plain decoding until more do: {how}"
         return f"plain decoding is as fast, as far as these prompts tell: {how}"
 
     def to_json(self) -> dict[str, Any]:

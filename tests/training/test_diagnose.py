@@ -74,6 +74,12 @@ def test_trees_pay_where_width_is_cheap(found: Diagnosis) -> None:
     assert named(found)["accepted length"] == "fine"
 
 
+def test_one_prompt_settles_nothing(found: Diagnosis) -> None:
+    lonely = replace(found, speedup=replace(found.speedup, low=float("nan"), high=float("nan")))
+    assert not lonely.is_worth_it
+    assert lonely.verdict.startswith("one prompt cannot tell, so plain decoding until more do: modelled")
+
+
 def test_speeds_are_those_of_an_ab(trial: Trial, found: Diagnosis) -> None:
     report = ab([judged_trace()], [EXAMPLE], [found.advised.spec])
     assert report.rows[0].speedup.value == pytest.approx(found.advised.speedup)
