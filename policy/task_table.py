@@ -41,6 +41,12 @@ class TaskTable:
         kind = kind_of(task)
         return next((row for row in self.settings if kind and kind_of(row) == kind), UNKNOWN)
 
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """The traces it was fitted on, each a name and a content hash; none in a table made by hand."""
+        traces = self.fitted.get("traces", ())
+        return tuple(str(line) for line in traces) if isinstance(traces, list) else ()
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping; `from_json` reads it back."""
         recogniser = {"file": self.recogniser_file, "sha256": self.recogniser_sha256} if self.recogniser_file else None

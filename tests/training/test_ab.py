@@ -21,6 +21,7 @@ from treewise.data.trace_schema import concatenate
 from treewise.data.trace_writer import TraceWriter
 from treewise.policy.hook import Reach
 from treewise.policy.registry import parse_policy
+from treewise.policy.task_table import TaskTable
 from treewise.training.ab import ORACLE, ab, contenders_of, trained_on_judged
 from treewise.training.ab_report import AbReport
 from treewise.training.contest import WatchedDeployment
@@ -239,7 +240,9 @@ def test_a_policy_trained_on_a_judged_trace_is_warned_of(world: World, tmp_path:
         bundle = SimpleNamespace(provenance={"traces": {"somewhere else": content}})
 
     ranks = write_rank_table(tmp_path / "ranks.json", replace(rank_table(), origin=(f"somewhere else {content}",)))
-    contenders = contenders_of(["plain", Trained(), f"sequoia:{ranks}"])
+    rows = tmp_path / "rows.json"
+    TaskTable({"unknown": "plain"}, fitted={"traces": [f"somewhere else {content}"]}).save(rows)
+    contenders = contenders_of(["plain", Trained(), f"sequoia:{ranks}", f"by-task:{rows}"])
     lines = trained_on_judged(contenders, [tmp_path / "judged"])
     for contender, line in zip(contenders[1:], lines, strict=True):
         assert line.startswith(f"{contender.name} was trained on") and str(tmp_path / "judged") in line

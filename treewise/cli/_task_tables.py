@@ -15,6 +15,7 @@ from rich.text import Text
 from treewise.cli._options import AsJson, Workers, of_split, workers_for
 from treewise.cli._show import console, facts, figures_table, print_json
 from treewise.cli.ab import Traces, counting, opened, origin_lines
+from treewise.cli.fit_tree import named_by_content
 from treewise.data.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def fit(
     recogniser = None if file is None else TaskRecogniser.load(file)
     profile = CostProfile.load(cost)
     tuned, judged = opened(folders, ""), opened(judge or [], "")
+    named = named_by_content(tuned, folders)
     specs = settings_to_try([*tuned, *judged], profile, tuple(family or FAMILIES))
     told = {} if recogniser is None or not judged else told_tasks(recogniser, prompts)
     with counting("replay", [*tuned, *judged], len(specs)) as advance:
@@ -86,9 +88,9 @@ def fit(
             if recogniser is not None:
                 answers = [_told(told, prompt) for prompt in other.prompt_id.tolist()]
                 parts["judged, told by the recogniser"] = gains(other, fitted.settings, answers)
-    origin = {"traces": [trace.origin for trace in tuned], "cost": profile.name, "settings_tried": len(specs)}
-    named = "" if file is None else os.path.relpath(file, out.parent)
-    table = fitted.table(named, "" if recogniser is None else recogniser.sha256, **origin)
+    origin = {"traces": list(named), "cost": profile.name, "settings_tried": len(specs)}
+    beside = "" if file is None else os.path.relpath(file, out.parent)
+    table = fitted.table(beside, "" if recogniser is None else recogniser.sha256, **origin)
     table.save(out)
     if as_json:
         rows = [{"task": task, "spec": spec} for task, spec in fitted.settings.items()]

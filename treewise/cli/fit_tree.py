@@ -1,6 +1,7 @@
 """`treewise fit-tree`: a rank table from dense traces, and the offline trees that follow from it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from treewise.cli.ab import opened, origin_lines
 
 if TYPE_CHECKING:
     from treewise.policy.rank_table import RankTable
+    from treewise.training.logged_trace import LoggedTrace
 
 SCHEMA_VERSION = 1
 SHOWN_RANKS = 5  # in columns of their own
@@ -46,7 +48,6 @@ def fit_tree(
     them, and `treewise tune --ranks FILE` finds them by replay.
     """
     from treewise.data.cost import CostProfile
-    from treewise.data.trace_reader import TraceReader
     from treewise.data.whole_file import check_place, write_whole
     from treewise.policy.rank_table import sources_name
     from treewise.policy.sequoia import offline_tree
@@ -56,9 +57,7 @@ def fit_tree(
     check_place(out)
     profiles = [CostProfile.load(cost) for cost in costs or []]
     traces = opened(folders, "")
-    origin = tuple(
-        f"{trace.name} {TraceReader(folder).content_hash()}" for trace, folder in zip(traces, folders, strict=True)
-    )
+    origin = named_by_content(traces, folders)
     steps = len(choices_of(traces)) * sum(len(trace.requests) for trace in traces)
     with progress("replay of everything that the sources hold", steps) as advance:
         table = fit_rank_table(traces, advance, origin)
@@ -86,6 +85,20 @@ def fit_tree(
         words = [ProfileOrigin.of(profile).words for profile in profiles]
         for line in origin_lines(tuple(trace.origin for trace in traces), words):
             console().print(line, soft_wrap=True)
+
+
+def named_by_content(traces: "Sequence[LoggedTrace]", folders: Sequence[Path]) -> tuple[str, ...]:
+    """Each trace's name and content hash, by which a table tells later what it was fitted on.
+
+    Raises as `check_distinct` does.
+    """
+    from treewise.data.trace_reader import TraceReader
+    from treewise.training.logged_trace import check_distinct
+
+    check_distinct(traces)
+    return tuple(
+        f"{trace.name} {TraceReader(folder).content_hash()}" for trace, folder in zip(traces, folders, strict=True)
+    )
 
 
 def _show(out: Path, table: "RankTable", trees: list[dict[str, Any]]) -> None:
