@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
-import treewise
 from treewise.data.errors import require
 from treewise.data.task_kinds import in_words
-from treewise.data.whole_file import write_whole
-from treewise.html_report import asset
 from treewise.html_sections import Section
 from treewise.quality_report import ALL, QualityReport
 from treewise.quality_words import notes, verdicts
+from treewise.section_page import write_section_page
 
 if TYPE_CHECKING:
     from treewise.training.quality import QualityFigure
@@ -32,18 +29,7 @@ def write_quality_page(path: str | Path, report: QualityReport, more: Sequence[S
     sections = [quality_section(report), *more]
     title = f"Quality under verification rules, {report.pair}"
     lead = f"{len(report.prompts)} prompts decoded live with policy {report.policy}, plainly and under every rule."
-    text = Template(asset("sections.html")).substitute(
-        title=escape(title),
-        version=escape(treewise.__version__),
-        lead=escape(lead),
-        first=sections[0].name,
-        nav="".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in sections),
-        style=asset("page.css"),
-        body="\n".join(section.html() for section in sections),
-        script=asset("theme.js"),
-        origins="".join(f"<p>{escape(line)}</p>" for line in (f"prices from cost profile {report.cost}",)),
-    )
-    return write_whole(path, text)
+    return write_section_page(path, title, lead, sections, (f"prices from cost profile {report.cost}",))
 
 
 def quality_section(report: QualityReport) -> Section:

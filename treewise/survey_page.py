@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
-import treewise
 from treewise.data.task_kinds import in_words
-from treewise.data.whole_file import write_whole
-from treewise.html_report import asset, short_names
+from treewise.html_report import short_names
 from treewise.html_sections import Section, figure_html, titled
+from treewise.section_page import write_section_page
 from treewise.survey_charts import EVERYTHING, figure_by_task, lengths_by_task, origins
 from treewise.survey_words import coverage
 
@@ -39,18 +37,7 @@ def write_survey_page(path: str | Path, survey: Survey, more: Sequence[Section] 
         "speed-up and drafting, are modelled."
     )
     title = f"Survey of {survey.acceptance[0].rpartition(' of pair ')[2]}"
-    text = Template(asset("sections.html")).substitute(
-        title=escape(title),
-        version=escape(treewise.__version__),
-        lead=escape(lead),
-        first=sections[0].name,
-        nav="".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in sections),
-        style=asset("page.css"),
-        body="\n".join(section.html() for section in sections),
-        script=asset("theme.js"),
-        origins="".join(f"<p>{escape(line)}</p>" for line in _origins(survey)),
-    )
-    return write_whole(path, text)
+    return write_section_page(path, title, lead, sections, _origins(survey))
 
 
 def survey_sections(survey: Survey) -> list[Section]:
