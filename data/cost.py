@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treewise.data.errors import CostProfileError, SchemaVersionError, require
 from treewise.data.example_tables import A100_70B, H800_67B, ExampleTable
+from treewise.data.whole_file import write_whole
 
 SCHEMA_VERSION = 1
 MAX_COUNT = 1 << 40  # rows, or tokens of cache
@@ -224,7 +225,7 @@ class CostProfile:
 
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(self.to_json(), indent=1) + "\n")
 
     @classmethod
     def load(cls, source: str | Path) -> CostProfile:

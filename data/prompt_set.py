@@ -11,7 +11,8 @@ from pathlib import Path
 
 from treewise.data.errors import PromptError, require
 
-OWN_SPLITS = ("distill", "policy", "demo", "judge")
+OWN_SPLITS = ("distill", "policy", "demo", "judge")  # the packaged ones
+DRAWN_SPLIT = "distill-more"  # expanded when it is asked for by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,18 @@ def read_prompts(path: str | Path) -> tuple[Prompt, ...]:
 
 
 def own_prompts(split: str | None = None) -> tuple[Prompt, ...]:
-    """The packaged prompts of one split (`distill`, `policy` or `demo`), or of all three. Raises `ParameterError`."""
-    require(split is None or split in OWN_SPLITS, "split", f"None or one of {', '.join(OWN_SPLITS)}", split)
+    """The project's own prompts: those of one split, or of all packaged splits where it is None.
+
+    `distill`, `policy`, `demo` and `judge` are packaged and never change: what ships was made from them. `distill-more`
+    is drawn from forms and word lists; a prompt's id there names its text. Raises `ParameterError`.
+    """
+    known = (*OWN_SPLITS, DRAWN_SPLIT)
+    require(split is None or split in known, "split", f"None or one of {', '.join(known)}", split)
+    if split == DRAWN_SPLIT:
+        from treewise.data.more_prompts import more_records
+
+        drawn = (Prompt(entry["id"], entry["task"], entry["prompt"], DRAWN_SPLIT) for entry in more_records())
+        return tuple(drawn)
     packaged = resources.files("treewise.data").joinpath("prompts", "own.jsonl")
     prompts = _unique(_decode(packaged.read_bytes(), "treewise.data/prompts/own.jsonl"))
     return prompts if split is None else tuple(prompt for prompt in prompts if prompt.split == split)

@@ -28,6 +28,7 @@ from treewise.data.recycled_blend import MAX_RECYCLED as MAX_RECYCLED
 from treewise.data.recycled_blend import ORDERS as ORDERS
 from treewise.data.recycled_blend import Recycled as Recycled
 from treewise.data.recycled_blend import pack as pack
+from treewise.data.whole_file import naming
 
 CORPUS_NAME = "corpus.parquet"
 SCHEMA_VERSION = 1
@@ -160,8 +161,9 @@ class RecycledCorpus:
         table = pa.table([pa.array(self.contexts), pa.array(self.occurrences), *lists], schema=_SCHEMA)
         table = table.replace_schema_metadata({_META: json.dumps(meta, sort_keys=True).encode()})
         temporary = path.with_suffix(".tmp")
-        pq.write_table(table, temporary, compression="zstd", compression_level=9)
-        temporary.replace(path)
+        with naming(path):
+            pq.write_table(table, temporary, compression="zstd", compression_level=9)
+            temporary.replace(path)
         return path
 
     @classmethod

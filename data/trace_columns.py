@@ -87,7 +87,7 @@ ROUND_COLUMNS: tuple[Column, ...] = (
     Column("verify_rows", _I32, 0, "rows of the verify pass, root and padding included; dense: 0"),
     Column("policy_calls", _I32, 0, "calls of the policy's expand and select"),
     Column("fallback", _BOOL, False, "the policy failed and the round was finished without it"),
-    Column("suspended", _BOOL, False, "the policy was suspended for being slow"),
+    Column("suspended", _BOOL, False, "the policy was not asked: it had been slow, or could not begin the request"),
     Column("draft_ms", _F32, NAN, "time of the draft's passes, milliseconds"),
     Column("verify_ms", _F32, NAN, "time of the verify pass, milliseconds"),
     Column("policy_ms", _F32, NAN, "time of the policy's calls, milliseconds"),

@@ -106,11 +106,13 @@ def shard_paths(folder: Path) -> list[Path]:
 
 def read_requests(folder: Path) -> set[tuple[str, int]]:
     """Prompt id and seed of every request in closed shards. Raises `ShardError`."""
-    found: set[tuple[str, int]] = set()
-    for path in shard_paths(folder):
-        table = _read(path / ROUNDS_NAME, ROUNDS_SCHEMA, None, ["prompt_id", "seed"])
-        found.update(zip(table.column("prompt_id").to_pylist(), table.column("seed").to_pylist(), strict=True))
-    return found
+    return {request for path in shard_paths(folder) for request in read_shard_requests(path)}
+
+
+def read_shard_requests(path: Path) -> set[tuple[str, int]]:
+    """The same of the one shard in the folder `path`."""
+    table = _read(path / ROUNDS_NAME, ROUNDS_SCHEMA, None, ["prompt_id", "seed"])
+    return set(zip(table.column("prompt_id").to_pylist(), table.column("seed").to_pylist(), strict=True))
 
 
 def read_round_columns(

@@ -27,6 +27,7 @@ from treewise.data.trace_manifest import (
 )
 from treewise.data.trace_reader import read_requests
 from treewise.data.trace_schema import NodeTable, Rounds, TraceShard, concatenate
+from treewise.data.whole_file import naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,9 @@ class TraceWriter:
         if not place.exists():
             temporary = self.folder / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}.json"
             try:
-                self.manifest.save(temporary)
-                _sync(temporary)
+                with naming(place):
+                    self.manifest.save(temporary)
+                    _sync(temporary)
                 # A link, unlike a rename, never replaces what another writer has put there in the meantime.
                 os.link(temporary, place)
             except FileExistsError:
@@ -151,15 +153,17 @@ class TraceWriter:
     def _write(self, shard: TraceShard) -> None:
         shards = self.folder / SHARDS_NAME
         temporary = shards / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
-        temporary.mkdir()
+        number = 1 + max((int(path.name) for path in shards.iterdir() if path.name.isdecimal()), default=-1)
         try:
+            with naming(shards / f"{number:06d}"):
+                temporary.mkdir()
             identity = self.manifest.identity().encode("ascii")
             for name, table in ((ROUNDS_NAME, rounds_table(shard.rounds)), (NODES_NAME, nodes_table(shard.nodes))):
                 marked = table.replace_schema_metadata({IDENTITY_KEY: identity})
-                pq.write_table(marked, temporary / name, compression="zstd")
-                _sync(temporary / name)
+                with naming(shards / f"{number:06d}" / name):
+                    pq.write_table(marked, temporary / name, compression="zstd")
+                    _sync(temporary / name)
             _sync(temporary)
-            number = 1 + max((int(path.name) for path in shards.iterdir() if path.name.isdecimal()), default=-1)
             while not _renamed(temporary, shards / f"{number:06d}"):
                 number += 1
         except BaseException:

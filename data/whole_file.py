@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from treewise.data.errors import ParameterError
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # no room, or broken
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """For a block that writes `path` so that what was there stays where it fails.
+
+    Where the disk is full or fails, writing names no file, or a temporary one: the `OSError` of this block names `path`
+    and says that nothing else is lost.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        words = f"{os.strerror(error.errno)}; nothing that was stored before is lost"
+        raise OSError(error.errno, words, str(path)) from error
 
 
 def write_whole(path: str | Path, text: str) -> Path:
@@ -15,14 +36,16 @@ def write_whole(path: str | Path, text: str) -> Path:
     """
     named = Path(path)
     if named.exists() and not named.is_file():
-        named.write_text(text, encoding="utf-8")
+        with naming(named):
+            named.write_text(text, encoding="utf-8")
         return named
     target = named.resolve()  # a link stays a link
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        with naming(named):
+            part.write_text(text, encoding="utf-8")
+            part.replace(target)
     finally:
         part.unlink(missing_ok=True)
     return named

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from treewise.data.errors import require
+from treewise.data.prompt_set import Prompt, prompts_sha256
+from treewise.engine.answers import AnswerSettings
 from treewise.engine.draft_model import DraftModel
+from treewise.engine.lessons import LessonProgress, collect_lessons
+from treewise.engine.pair import Pair
 from treewise.engine.teacher import Lesson, length_batches, pad_right
 
+ALL = "all"
 AGREEMENT_RANKS = (1, 2, 4, 8)
 PASS_TOKENS = 2048  # padded tokens in one pass of the draft
 
@@ -21,7 +28,7 @@ PASS_TOKENS = 2048  # padded tokens in one pass of the draft
 class Agreement:
     """How often the target's greedy token is among the draft's first 1, 2, 4, 8, on text the draft never saw."""
 
-    task: str  # "all" for all of them
+    task: str  # or another group; "all" for all of them
     positions: int
     top: tuple[float, ...]  # one share per rank of AGREEMENT_RANKS
     head_coverage: float  # share of positions whose greedy token the cut head can say
@@ -37,11 +44,24 @@ class Agreement:
         }
 
 
+def by_task(lesson: Lesson) -> tuple[str, ...]:
+    """The group of a lesson where only tasks are told apart."""
+    return (lesson.task,)
+
+
 @torch.inference_mode()
-def measure_agreement(draft: DraftModel, target: PreTrainedModel, lessons: Sequence[Lesson]) -> list[Agreement]:
-    """Agreement on the answer positions of greedy lessons, over all and by task.
+def measure_agreement(
+    draft: DraftModel,
+    target: PreTrainedModel,
+    lessons: Sequence[Lesson],
+    groups_of: Callable[[Lesson], Sequence[str]] = by_task,
+) -> list[Agreement]:
+    """Agreement on the answer positions of the lessons, over all and by group.
 
     The target's own greedy token is compared, over its whole vocabulary: one that the cut head lacks is a miss.
+
+    Args:
+        groups_of: the groups that a lesson is counted in, beside all.
     """
     head = target.get_output_embeddings()
     ids = draft.head_token_ids
@@ -53,15 +73,47 @@ def measure_agreement(draft: DraftModel, target: PreTrainedModel, lessons: Seque
         for row, index in enumerate(batch):
             lesson = lessons[index]
             span = slice(lesson.num_prompt_tokens - 1, len(lesson.token_ids) - 1)
-            greedy = head(lesson.states[span].to(head.weight)).argmax(dim=-1).cpu()
+            if lesson.temperature == 0:  # the target said what it found likeliest
+                greedy = lesson.token_ids[lesson.num_prompt_tokens :]
+            else:
+                greedy = head(lesson.states[span].to(head.weight)).argmax(dim=-1).cpu()
             ranked = head_ids[draft.head(hidden[row, span]).topk(max(AGREEMENT_RANKS), dim=-1).indices.cpu()]
             found = ranked == greedy[:, None]
             top = torch.stack([found[:, :rank].any(dim=-1) for rank in AGREEMENT_RANKS], dim=1)
             covered = torch.isin(greedy, head_ids)[:, None]
-            hits.setdefault(lesson.task, []).append(torch.cat([top, covered], dim=1).double())
-    grouped = {task: torch.cat(rows) for task, rows in sorted(hits.items())}
-    grouped = {"all": torch.cat(list(grouped.values())), **grouped} if grouped else {}
+            for group in (ALL, *groups_of(lesson)):
+                hits.setdefault(group, []).append(torch.cat([top, covered], dim=1).double())
+    grouped = {group: torch.cat(hits[group]) for group in sorted(hits, key=lambda name: (name != ALL, name))}
     return [
-        Agreement(task, len(rows), tuple(rows[:, :-1].mean(dim=0).tolist()), float(rows[:, -1].mean()))
-        for task, rows in grouped.items()
+        Agreement(group, len(rows), tuple(rows[:, :-1].mean(dim=0).tolist()), float(rows[:, -1].mean()))
+        for group, rows in grouped.items()
+        if len(rows)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """Greedy texts of the target on prompts that no draft learns from."""
+
+    lessons: Sequence[Lesson]
+    prompts_sha256: str
+    groups_of: Callable[[Lesson], Sequence[str]] = by_task
+
+    def take(self, draft: DraftModel, target: PreTrainedModel) -> list[Agreement]:
+        """The draft's agreement with the target, over all and by group."""
+        return measure_agreement(draft, target, self.lessons, self.groups_of)
+
+
+def collect_exam(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    settings: AnswerSettings,
+    *,
+    groups_of: Callable[[Lesson], Sequence[str]] = by_task,
+    report: Callable[[LessonProgress], None] = lambda progress: None,
+) -> Exam:
+    """The exam over `prompts`, whose `settings` are greedy: makes the answers and states that `folder` lacks."""
+    require(settings.greedy, "greedy", "True in an exam", settings.greedy)
+    lessons = collect_lessons(pair, prompts, folder, settings, report=report)
+    return Exam(lessons, prompts_sha256(prompts), groups_of)

@@ -45,11 +45,13 @@ class AnswerSettings:
     temperature_low: float = 0.7
     temperature_high: float = 1.0
     seed: int = 0
+    greedy: bool = False  # one greedy answer a prompt and nothing else: what an exam asks for
 
     def __post_init__(self) -> None:
         require(self.num_samples >= 1, "num_samples", ">= 1", self.num_samples)
         require(self.max_new_tokens >= 1, "max_new_tokens", ">= 1", self.max_new_tokens)
         require(self.batch_rows >= 1, "batch_rows", ">= 1", self.batch_rows)
+        require(not self.greedy or self.num_samples == 1, "num_samples", "1 where greedy", self.num_samples)
         ordered = 0 < self.temperature_low <= self.temperature_high
         require(ordered, "temperature_low", "> 0 and <= temperature_high", self.temperature_low)
 
@@ -104,7 +106,7 @@ def _job(
     prompt: Prompt, prompt_ids: tuple[int, ...], sample: int, target_sha256: str, settings: AnswerSettings
 ) -> AnswerJob:
     name = zlib.crc32(prompt.id.encode())
-    if sample < 2 and name % 2 == sample:
+    if settings.greedy or (sample < 2 and name % 2 == sample):
         temperature = 0.0
     else:
         generator = np.random.default_rng([settings.seed, sample, name])

@@ -16,9 +16,8 @@ from treewise.engine.batch_draft import BatchDraft, DraftSlot
 from treewise.engine.batch_target import BatchTarget
 from treewise.engine.completion import Completion, RoundSums
 from treewise.engine.engine_settings import EngineSettings
-from treewise.engine.live_request import LiveRequest, check_request, open_request
+from treewise.engine.live_request import LiveRequest, capacity_of, check_request, open_request
 from treewise.engine.pair import Pair
-from treewise.engine.passes import EAGER
 from treewise.engine.round_driver import Paths, RoundDriver
 from treewise.engine.sampling import Sampling
 from treewise.policy.hook import DraftSource, Int32Array, TreePolicy
@@ -57,11 +56,16 @@ class BatchEngine(RoundDriver):
 
     A round asks the policy once a level, the draft once a level and the target once, for all requests in flight. The
     committed text of a request is a function of target, prompt and seed alone: its mates, and when they come and go,
-    decide only how fast it comes. `row_buckets` are those of the whole pass.
+    decide only how fast it comes. `row_buckets` are those of the whole pass; static passes are padded to so many rows,
+    and to as many requests as `slot_buckets` say.
+
+    `shares`: an engine of the same pair, settings and `max_batch` whose buffers and recordings this one uses as well;
+    only one of the two may have requests in flight.
 
     Raises:
         BundleError: a learned policy's bundle was trained on another pair, or under a narrower envelope.
-        ParameterError: `max_batch` below 1, or passes that are not eager.
+        ParameterError: `max_batch` below 1, passes or buckets that there are not, an attention kernel other than sdpa
+            and split, or an engine to share with that differs.
     """
 
     def __init__(
@@ -71,20 +75,27 @@ class BatchEngine(RoundDriver):
         cost: CostProfile,
         settings: EngineSettings | None = None,
         max_batch: int = MAX_BATCH,
+        shares: BatchEngine | None = None,
     ) -> None:
         require(isinstance(max_batch, int) and max_batch >= 1, "max_batch", "a whole number >= 1", max_batch)
-        super().__init__(pair, policy, cost, settings)
-        asked = self.settings.passes
-        require(asked == EAGER, "passes", f"{EAGER} for several requests", asked)
+        super().__init__(pair, policy, cost, (settings or EngineSettings()).for_batch(max_batch))
         self.max_batch = max_batch
-        self._target = BatchTarget(pair.target, max_batch)
-        width = max(self.settings.envelope.draft_width, 1)
-        vocab_size = pair.description.vocab_size
-        self._draft = None if pair.draft is None else BatchDraft(pair.draft, vocab_size, width, max_batch)
+        own = self.settings
         self._waiting: deque[tuple[int, BatchRequest]] = deque()
         self._flight: list[_Flying] = []
         self._done: dict[int, Completion] = {}
         self._num_requests = 0
+        self._target: BatchTarget
+        self._draft: BatchDraft | None
+        if shares is not None:
+            same = shares.pair is pair and (shares.settings, shares.max_batch) == (own, max_batch)
+            require(same, "shares", "an engine of the same pair, settings and max_batch", shares)
+            self._target, self._draft = shares._target, shares._draft
+            return
+        how = (max_batch, own.passes, own.slot_buckets, own.row_buckets)
+        self._target = BatchTarget(pair.target, *how)
+        width = max(own.envelope.draft_width, 1)
+        self._draft = None if pair.draft is None else BatchDraft(pair.draft, pair.description.vocab_size, width, *how)
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -170,8 +181,9 @@ class BatchEngine(RoundDriver):
     def _join(self, number: int, asked: BatchRequest) -> None:
         began, slot = time.perf_counter(), len(self._flight)
         text = [int(token) for token in asked.prompt]
-        self._target.begin(slot, text)
-        draft = None if self._draft is None else self._draft.begin(slot, text, asked.sampling, self.ranking)
+        capacity = capacity_of(self.pair, text, asked.max_new_tokens)
+        self._target.begin(slot, text, capacity)
+        draft = None if self._draft is None else self._draft.begin(slot, text, capacity, asked.sampling, self.ranking)
         request = open_request(
             self.pair,
             self.settings,
@@ -201,6 +213,9 @@ class BatchEngine(RoundDriver):
         for flying in self._flight:
             self.policy.finish(flying.number, CANCELLED)
         self._flight.clear()
+        self._target.forget()
+        if self._draft is not None:
+            self._draft.forget()
 
     @property
     def _draft_source(self) -> DraftSource | None:
@@ -215,7 +230,7 @@ class BatchEngine(RoundDriver):
     ) -> tuple[torch.Tensor, Int32Array, int]:
         rows = self.deployment.padded_rows(int(tree.kept.sum()))
         logits = self._target.verify(tree, self._slots, roots, positions, rows)
-        return logits, self._target.places, rows
+        return logits, self._target.places, len(logits)
 
     def _commit(self, flight: Sequence[LiveRequest], paths: Paths, tokens: Paths) -> None:
         positions = np.asarray([request.progress.position for request in flight], dtype=np.int32)

@@ -11,8 +11,8 @@ import numpy as np
 from treewise.engine.draft_head import DraftHead, Voice
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.drafted_text import DraftedText, DraftRows, pick
+from treewise.engine.passes import EAGER, TAIL_SLACK, slot_model_of
 from treewise.engine.sampling import Sampling
-from treewise.engine.slot_model import SlotModel
 from treewise.policy.hook import BoolArray, DraftGuesses, Int32Array, Nodes
 
 
@@ -31,17 +31,39 @@ class BatchDraft:
     Each slot of its cache holds committed tokens, and within a round the rows that were drafted; it may lag.
     """
 
-    def __init__(self, draft: DraftModel, vocab_size: int, width: int, num_slots: int) -> None:
+    def __init__(
+        self,
+        draft: DraftModel,
+        vocab_size: int,
+        width: int,
+        num_slots: int,
+        passes: str = EAGER,
+        slot_buckets: Sequence[int] = (),
+        row_buckets: Sequence[int] = (),
+    ) -> None:
+        """`passes`: how they are run, see `treewise.engine.passes`; the buckets: what static ones are padded to."""
         self.head = DraftHead(draft, vocab_size, width)
-        self.model = SlotModel(draft.model, draft.num_layers, num_slots)
+        self.model = slot_model_of(
+            passes,
+            draft.model,
+            draft.num_layers,
+            num_slots,
+            slot_buckets=slot_buckets,
+            row_buckets=row_buckets,
+            tail_slack=TAIL_SLACK,
+        )
         self.draft_seconds = 0.0
         self.num_growths = 0
         self.num_unhealthy = 0  # nodes whose logits were not finite
         self.growths: list[list[int]] = []  # of this round: tokens that each growth ran for each request, [requests]
         self._flight: Sequence[DraftSlot] = ()
 
-    def begin(self, slot: int, prompt: Sequence[int], sampling: Sampling, ranking: str) -> DraftSlot:
-        """Run every prompt token but the last, as replay assumes whatever the policy."""
+    def begin(self, slot: int, prompt: Sequence[int], capacity: int, sampling: Sampling, ranking: str) -> DraftSlot:
+        """Run every prompt token but the last, as replay assumes whatever the policy.
+
+        `capacity`: tokens of its text when it is over, and of the trees behind it.
+        """
+        self.model.reserve(capacity)
         self.model.prefill(slot, prompt[:-1])
         return DraftSlot(slot, DraftedText(prompt, len(prompt) - 1), Voice(sampling, ranking))
 
@@ -71,7 +93,7 @@ class BatchDraft:
                 counts[request] = len(part)
                 done += len(part)
                 growing.append(own)
-        hidden = self.model.forward(parts)
+        hidden = self.model.forward(parts)[:done]  # without dead rows
         below = np.concatenate([part.positions for part in parts.values()]) + 1
         voices = [(own.voice, len(parts[own.slot])) for own in growing]
         said = self.head.read(hidden, below.astype(np.int32), at[extra_rows], extra_tokens, voices)
@@ -93,6 +115,10 @@ class BatchDraft:
             for own, path, tokens in zip(self._flight, paths, committed, strict=True)
         ]
         self.model.cache.keep(kept, self.model.device)
+
+    def forget(self) -> None:
+        """Forget every request: what a pass that failed has written would reach those that come."""
+        self.model.cache.wipe()
 
     def take_over(self, slot: int, other: DraftSlot) -> None:
         """Move the request `other` to `slot`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,9 @@ from transformers import PreTrainedModel
 
 from treewise.engine.draft_model import decoder_layers, decoder_of
 from treewise.engine.live_target import verify_rows
-from treewise.engine.slot_model import SlotModel
-from treewise.engine.tree_model import BoolMatrix, settle
+from treewise.engine.pass_timer import PassTimer
+from treewise.engine.passes import EAGER, slot_model_of
+from treewise.engine.tree_model import BoolMatrix
 from treewise.policy.hook import Int32Array
 from treewise.policy.round import RoundTree
 
@@ -29,16 +29,34 @@ class _VerifyRows:
 class BatchTarget:
     """Verifies the trees of several requests. Between rounds each slot holds its committed tokens before the root."""
 
-    def __init__(self, model: PreTrainedModel, num_slots: int) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        num_slots: int,
+        passes: str = EAGER,
+        slot_buckets: Sequence[int] = (),
+        row_buckets: Sequence[int] = (),
+    ) -> None:
+        """`passes`: how they are run, see `treewise.engine.passes`; the buckets: what static ones are padded to."""
         self._decoder = decoder_of(model)
-        self.model = SlotModel(model, len(decoder_layers(self._decoder)), num_slots)
-        self.verify_seconds = 0.0
+        layers = len(decoder_layers(self._decoder))
+        self.model = slot_model_of(passes, model, layers, num_slots, slot_buckets=slot_buckets, row_buckets=row_buckets)
+        self._timer = PassTimer(self.model.device)
         self.num_passes = 0
         self._first: list[int] = []  # [requests] the first row of each in the last pass
         self.places: Int32Array = np.zeros(0, dtype=np.int32)  # [forest rows] row of the last pass, -1: it did not run
 
-    def begin(self, slot: int, prompt: Sequence[int]) -> None:
-        """Prefill every prompt token but the last, which is the first root."""
+    @property
+    def verify_seconds(self) -> float:
+        """Of all passes so far."""
+        return self._timer.seconds
+
+    def begin(self, slot: int, prompt: Sequence[int], capacity: int) -> None:
+        """Prefill every prompt token but the last, which is the first root.
+
+        `capacity`: tokens of its text when it is over, and of the trees behind it.
+        """
+        self.model.reserve(capacity)
         self.model.prefill(slot, prompt[:-1], self._decoder)
 
     def verify(
@@ -51,7 +69,7 @@ class BatchTarget:
             roots, positions: [requests] last committed tokens and their absolute positions.
             padded_rows: rows to run, dead ones included.
         """
-        began = time.perf_counter()
+        self._timer.start()
         kept = np.flatnonzero(tree.kept)
         owner = tree.forest.column("request")[kept]
         counts = np.bincount(owner, minlength=len(slots))
@@ -68,8 +86,7 @@ class BatchTarget:
             self.places[rows] = self._first[request] + np.arange(len(rows))
         logits = self.model.forward(parts, padded_rows)
         self.num_passes += 1
-        settle(logits)
-        self.verify_seconds += time.perf_counter() - began
+        self._timer.stop()
         return logits
 
     def commit(self, slots: Sequence[int], positions: Int32Array, paths: Sequence[Sequence[int]]) -> None:
@@ -79,6 +96,10 @@ class BatchTarget:
             for slot, position, first, path in zip(slots, positions.tolist(), self._first, paths, strict=True)
         ]
         self.model.cache.keep(kept, self.model.device)
+
+    def forget(self) -> None:
+        """Forget every request: what a pass that failed has written would reach those that come."""
+        self.model.cache.wipe()
 
     def take_over(self, slot: int, other: int, length: int) -> None:
         """Move the request of the slot `other`, of `length` committed tokens before the root, to `slot`."""

@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from treewise.data.errors import require
+from treewise.engine import host
 
 
 class TreeLayer(CacheLayerMixin):
@@ -95,7 +97,9 @@ class TreeCache(Cache):
     def keep(self, base: int, slots: Sequence[int]) -> None:
         """Roll back to the first `base` slots plus `slots` (ascending, all >= base), moved up behind them."""
         in_place = all(slot == base + place for place, slot in enumerate(slots))
-        index = None if in_place else torch.as_tensor(list(slots), device=self.tree_layers[0].keys.device)
+        index = None
+        if not in_place:
+            index = host.to_device(np.asarray(slots, dtype=np.int64), self.tree_layers[0].keys.device)
         for layer in self.tree_layers:
             layer.keep(base, index, len(slots))
 

@@ -18,6 +18,7 @@ from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import PromptError, require
 from treewise.data.prompt_set import Prompt, prompts_sha256
+from treewise.data.trace_claims import PromptClaims
 from treewise.data.trace_manifest import TraceManifest
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.batch_decode import DecodeRow, decode_batch
@@ -113,7 +114,9 @@ def collect_live(
     exploration: Exploration | None = None,
     generator: np.random.Generator | None = None,
 ) -> int:
-    """Decode `prompts` with one policy and write a live trace. Returns how many prompts were already there.
+    """Decode `prompts` with one policy and write a live trace; prompts that another run is doing are left to it.
+
+    Returns how many prompts were already there, or were another run's.
 
     With `exploration`, `generator` says which prompts another policy decides. It is asked for all of them at once, so
     that a collection goes on as it began where it gets a generator of the same state.
@@ -146,10 +149,11 @@ def collect_live(
     rule = Verification.parse(engine.settings.verification).spec
     ranking = resolve_ranking(engine.ranking, settings.temperature)
     manifest = replace(manifest, input_hashes=hashes, verification=rule, ranking=ranking)
-    with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
-        done = writer.done()
-        for prompt, decider in zip(prompts, deciders, strict=True):
-            if prompt.id in done:
+    writer = TraceWriter(folder, manifest, settings.shard_rounds)
+    with PromptClaims(folder) as claims, writer:
+        # Once more at the end: another run may have ended without what it had begun.
+        for prompt, decider in [*zip(prompts, deciders, strict=True)] * 2:
+            if not claims.take(prompt.id):
                 continue
             ids = encode_prompt(pair, prompt.text)
             sampling = _sampling(settings, prompt)
@@ -165,7 +169,7 @@ def collect_live(
             recorder.finish(writer)
             if progressed:
                 progressed(prompt.id, count)
-    return len(done)
+    return len(prompts) - claims.taken
 
 
 def collect_dense(
@@ -179,28 +183,38 @@ def collect_dense(
 ) -> int:
     """Let the target answer `prompts` and write a dense trace, grown to `envelope` widened.
 
-    Returns how many prompts were already there.
+    Returns as `collect_live`.
     """
     wide = envelope.widened()
     manifest = build_manifest(pair, prompts, wide, prior_table, settings, None)
-    with TraceWriter(folder, manifest, settings.shard_rounds) as writer:
-        done = writer.done()
-        for text in texts(pair, [prompt for prompt in prompts if prompt.id not in done], settings):
-            sampling = replace(_run_sampling(settings), seed=text.seed or 0)
-            writer.add(*grow_dense(pair, text, wide, prior_table, sampling=sampling, ranking=settings.ranking))
-            if progressed:
-                progressed(text.prompt_id, len(text.completion))
-    return len(done)
+    writer = TraceWriter(folder, manifest, settings.shard_rounds)
+    with PromptClaims(folder) as claims, writer:
+        for _ in range(2):  # as in a live collection
+            rest = [prompt for prompt in prompts if claims.is_open(prompt.id)]
+            for text in texts(pair, rest, settings, claims.take):
+                sampling = replace(_run_sampling(settings), seed=text.seed or 0)
+                writer.add(*grow_dense(pair, text, wide, prior_table, sampling=sampling, ranking=settings.ranking))
+                if progressed:
+                    progressed(text.prompt_id, len(text.completion))
+    return len(prompts) - claims.taken
 
 
-def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> Iterator[KnownText]:
+def texts(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    settings: CollectSettings,
+    is_wanted: Callable[[str], bool] = lambda prompt_id: True,
+) -> Iterator[KnownText]:
     """The target's own text for each prompt: batched at temperature 0, one by one with its seed above.
 
-    Raises `PromptError` on a prompt that leaves no room in the target's context.
+    `is_wanted` is asked of a prompt's id when its turn comes. Raises `PromptError` on a prompt that leaves no room in
+    the target's context.
     """
     if settings.temperature > 0.0:
         engine = Engine(pair, PlainPolicy(), _UNPRICED, EngineSettings(use_lookup=False, use_recycled=False))
         for prompt in prompts:
+            if not is_wanted(prompt.id):
+                continue
             ids = encode_prompt(pair, prompt.text)
             sampling = _sampling(settings, prompt)
             completion = engine.generate(ids, settings.max_new_tokens, sampling)
@@ -214,7 +228,9 @@ def texts(pair: Pair, prompts: Sequence[Prompt], settings: CollectSettings) -> I
             rule = f"shorter than the target's context of {longest} tokens"
             raise PromptError(f"prompt {prompt.id!r} must be {rule}, got {len(ids)}")
     for start in range(0, len(encoded), settings.batch_rows):
-        part = encoded[start : start + settings.batch_rows]
+        part = [item for item in encoded[start : start + settings.batch_rows] if is_wanted(item[1].id)]
+        if not part:
+            continue
         rows = [DecodeRow(tuple(ids), 0.0, (0,)) for ids, _ in part]
         answers = decode_batch(pair.target, rows, max_new_tokens=settings.max_new_tokens, eos_ids=pair.eos_token_ids)
         for (ids, prompt), answer in zip(part, answers, strict=True):

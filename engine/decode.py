@@ -13,7 +13,7 @@ from treewise.engine.completion import Completion as Completion
 from treewise.engine.completion import RoundSums
 from treewise.engine.engine_settings import EngineSettings as EngineSettings
 from treewise.engine.live_draft import LiveDraft
-from treewise.engine.live_request import LiveRequest, check_request, open_request
+from treewise.engine.live_request import LiveRequest, capacity_of, check_request, open_request
 from treewise.engine.live_target import LiveTarget
 from treewise.engine.pair import Pair
 from treewise.engine.round_driver import Paths, RoundDriver
@@ -80,7 +80,7 @@ class Engine(RoundDriver):
         guesses = None if draft is None else draft.first_guess
         request = open_request(self.pair, self.settings, request_id, prompt, max_new_tokens, sampling, guesses, task)
         text, progress = tuple(request.text), request.progress
-        capacity = len(text) + progress.max_new_tokens + 256
+        capacity = capacity_of(self.pair, text, progress.max_new_tokens)
         self._target.begin(text, capacity)
         if draft is not None:
             draft.begin(text, capacity, sampling=sampling, ranking=self.ranking)

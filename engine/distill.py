@@ -24,6 +24,7 @@ from treewise.engine.draft_folder import trainable_draft, trained_parameters
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.teacher import Lesson, length_batches, pad_right
 
+KL, HARD = LOSSES = ("kl", "hard")  # the target's distribution over the cut head, or the likeliest token of it
 LOSS_ROWS = 256  # positions whose logits are held at once; a few megabytes stay in the cache
 
 
@@ -31,8 +32,9 @@ LOSS_ROWS = 256  # positions whose logits are held at once; a few megabytes stay
 class DistillSettings:
     """How a draft is trained."""
 
-    num_layers: int = 2
+    from_layers: tuple[int, ...] = (0, 1)  # of the target, to start from
     head_size: int = 16_384
+    loss: str = KL  # of LOSSES
     epochs: int = 2
     batch_tokens: int = 1024  # padded tokens in one optimiser step
     learning_rate: float = 3e-3
@@ -44,7 +46,9 @@ class DistillSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "head_size", "epochs", "batch_tokens"):
+        require(bool(self.from_layers), "from_layers", "at least one layer", self.from_layers)
+        require(self.loss in LOSSES, "loss", f"one of {', '.join(LOSSES)}", self.loss)
+        for name in ("head_size", "epochs", "batch_tokens"):
             require(getattr(self, name) >= 1, name, ">= 1", getattr(self, name))
         require(self.warmup_steps >= 0, "warmup_steps", ">= 0", self.warmup_steps)
         require(self.learning_rate > 0, "learning_rate", "> 0", self.learning_rate)
@@ -62,7 +66,9 @@ class DistillStep:
 
     step: int
     num_steps: int
-    loss_nats: float  # mean KL(target || draft) per position, both over the cut head
+    epochs: float  # passes over the lessons so far
+    tokens_seen: int  # positions learned from so far
+    loss_nats: float  # mean per position: KL(target || draft), or -log draft(target's token), over the cut head
     seconds: float  # since this process began to train
 
 
@@ -96,46 +102,58 @@ def distill(
     checkpoint: Path,
     *,
     report: Callable[[DistillStep], None] = lambda step: None,
-    after_epoch: Callable[[int, DraftModel], None] = lambda epoch, draft: None,
+    examine: Callable[[DistillStep, DraftModel], None] = lambda step, draft: None,
+    examine_every_tokens: int = 0,
     checkpoint_every_s: float = 60.0,
 ) -> DraftModel:
     """Train a draft, going on from `checkpoint` when it was written under the same settings and lessons.
 
-    The loss is KL(target || draft) over the cut head, at every answer position and, once a prompt, at the prompt's
-    own positions behind what all prompts share.
+    The loss is taken over the cut head at every answer position and, once a prompt, at the prompt's own positions
+    behind what all prompts share.
+
+    Args:
+        examine: called after every pass over the lessons, and
+        examine_every_tokens: each time that so many more positions have been learned from; 0: only after passes.
     """
-    draft = trainable_draft(target, settings.num_layers, head_token_ids)
+    draft = trainable_draft(target, settings.from_layers, head_token_ids)
     parameters = trained_parameters(draft)
     for parameter in parameters.values():
         parameter.requires_grad_(True)
-    optimiser = torch.optim.AdamW(
-        parameters.values(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=settings.weight_decay
+    optimiser = torch.optim.AdamW(  # fused: a quarter of the time on a CPU
+        parameters.values(), settings.learning_rate, (0.9, 0.95), weight_decay=settings.weight_decay, fused=True
     )
     plan = plan_batches(lessons, settings)
     num_steps = len(plan) * settings.epochs
-    identity = _identity(settings, lessons, head_token_ids)
+    identity = training_identity(settings, lessons, head_token_ids)
     step = restore_checkpoint(checkpoint, identity, parameters, optimiser)
     starts = _supervised_from(lessons)
+    learned = np.array([sum(len(lessons[i].token_ids) - starts[i] for i in batch) for batch in plan], dtype=np.int64)
     began = saved = time.monotonic()
     draft.model.train()
     while step < num_steps:
         epoch, place = divmod(step, len(plan))
         order = np.random.default_rng([settings.seed, epoch]).permutation(len(plan))
+        before = epoch * int(learned.sum()) + int(learned[order[:place]].sum())
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * rate_share(step, num_steps, settings)
-        loss = _train_step(draft, [(lessons[i], starts[i]) for i in plan[order[place]]])
+        batch = [(lessons[i], starts[i]) for i in plan[order[place]]]
+        loss = _train_step(draft, batch, settings.loss)
         nn.utils.clip_grad_norm_(list(parameters.values()), settings.gradient_norm)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         step += 1
-        report(DistillStep(step, num_steps, loss, time.monotonic() - began))
+        after = before + int(learned[order[place]])
+        done = DistillStep(step, num_steps, step / len(plan), after, loss, time.monotonic() - began)
+        report(done)
+        every = examine_every_tokens
+        if step % len(plan) == 0 or (every and before // every < after // every):
+            draft.model.eval()
+            examine(done, draft)
+            draft.model.train()
+        # Behind the exam: a training that is stopped in one sits it again.
         if step == num_steps or time.monotonic() - saved >= checkpoint_every_s:
             store_checkpoint(checkpoint, identity, step, parameters, optimiser)
             saved = time.monotonic()
-        if step % len(plan) == 0:
-            draft.model.eval()
-            after_epoch(step // len(plan), draft)
-            draft.model.train()
     for parameter in parameters.values():
         parameter.requires_grad_(False)
     draft.model.eval()
@@ -172,31 +190,40 @@ def _supervised_from(lessons: Sequence[Lesson]) -> list[int]:
     return starts
 
 
-def _train_step(draft: DraftModel, batch: Sequence[tuple[Lesson, int]]) -> float:
+def _train_step(draft: DraftModel, batch: Sequence[tuple[Lesson, int]], loss: str) -> float:
     """Accumulate gradients of one batch; returns the mean loss in nats."""
     ids = pad_right([lesson.token_ids for lesson, _ in batch]).to(draft.head_weight.device)
     hidden = draft.model(input_ids=ids, use_cache=False).last_hidden_state
     pieces = [hidden[row, start : len(lesson.token_ids)] for row, (lesson, start) in enumerate(batch)]
     wanted = torch.cat([lesson.states[start:] for lesson, start in batch]).to(hidden)
     said = torch.cat(pieces)
-    loss, gradient = _kl_and_gradient(draft, said.detach(), wanted)
+    loss_nats, gradient = _loss_and_gradient(draft, said.detach(), wanted, loss)
     said.backward(gradient)
-    return loss
+    return loss_nats
 
 
 @torch.no_grad()
-def _kl_and_gradient(draft: DraftModel, said: torch.Tensor, wanted: torch.Tensor) -> tuple[float, torch.Tensor]:
+def _loss_and_gradient(
+    draft: DraftModel, said: torch.Tensor, wanted: torch.Tensor, loss: str
+) -> tuple[float, torch.Tensor]:
     # The head is frozen, so the gradient at the hidden states is all that is needed: (draft - target) @ head.
     # Written out block by block, it never holds [positions, head] twice, as autograd would several times over.
     gradient = torch.empty_like(said)
     total = 0.0
     for start in range(0, len(said), LOSS_ROWS):
         rows = slice(start, start + LOSS_ROWS)
-        target_log = draft.head(wanted[rows]).log_softmax(dim=-1)
+        target_logits = draft.head(wanted[rows])
         draft_log = draft.head(said[rows]).log_softmax(dim=-1)
-        target = target_log.exp()
-        total += float((target * (target_log - draft_log)).sum())
-        gradient[rows] = (draft_log.exp_().sub_(target)) @ draft.head_weight
+        if loss == HARD:
+            likeliest = target_logits.argmax(dim=-1, keepdim=True)
+            total -= float(draft_log.gather(1, likeliest).sum())
+            pull = draft_log.exp_().scatter_add_(1, likeliest, torch.full_like(draft_log[:, :1], -1.0))
+        else:
+            target_log = target_logits.log_softmax(dim=-1)
+            target = target_log.exp()
+            total += float(torch.dot(target.flatten(), target_log.sub_(draft_log).flatten()))
+            pull = draft_log.exp_().sub_(target)
+        gradient[rows] = pull @ draft.head_weight
     return total / len(said), gradient.div_(len(said))
 
 
@@ -209,6 +236,7 @@ def lessons_sha256(lessons: Sequence[Lesson]) -> str:
     return digest.hexdigest()
 
 
-def _identity(settings: DistillSettings, lessons: Sequence[Lesson], head_token_ids: NDArray[np.int32]) -> str:
+def training_identity(settings: DistillSettings, lessons: Sequence[Lesson], head_token_ids: NDArray[np.int32]) -> str:
+    """What a checkpoint belongs to: settings, texts and head, as JSON."""
     head = hashlib.sha256(head_token_ids.tobytes()).hexdigest()
     return json.dumps([settings.to_json(), lessons_sha256(lessons), head], sort_keys=True)

@@ -42,7 +42,7 @@ def restore_checkpoint(
             for name, parameter in parameters.items():
                 parameter.copy_(stored.get_tensor(f"value/{name}"))
                 optimiser.state[parameter] = {
-                    "step": torch.tensor(float(step)),
+                    "step": torch.tensor(float(step), device=parameter.device),
                     "exp_avg": stored.get_tensor(f"first/{name}").to(parameter.device),
                     "exp_avg_sq": stored.get_tensor(f"second/{name}").to(parameter.device),
                 }

@@ -13,7 +13,7 @@ import torch
 
 from treewise.data.errors import PairError
 from treewise.data.prompt_set import Prompt, prompts_sha256
-from treewise.engine.agreement import Agreement, measure_agreement
+from treewise.engine.agreement import Agreement, Exam, measure_agreement
 from treewise.engine.answers import AnswerSettings
 from treewise.engine.distill import (
     DistillSettings,
@@ -23,7 +23,9 @@ from treewise.engine.distill import (
     lessons_sha256,
     plan_batches,
     split_lessons,
+    training_identity,
 )
+from treewise.engine.distill_curve import LearningCurve
 from treewise.engine.draft_folder import DraftDescription, load_draft, save_draft
 from treewise.engine.draft_model import DraftModel
 from treewise.engine.hub import cache_home
@@ -39,12 +41,17 @@ class DistillReport:
 
     out: str
     description: DraftDescription
-    agreement: tuple[Agreement, ...]
+    agreement: tuple[Agreement, ...]  # on the held-out share of the prompts it was trained with
+    exam: tuple[Agreement, ...]  # on prompts of another origin; empty without an exam
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready mapping."""
-        rows = [row.to_json() for row in self.agreement]
-        return {"out": self.out, "draft": self.description.to_json(), "agreement": rows}
+        return {
+            "out": self.out,
+            "draft": self.description.to_json(),
+            "agreement": [row.to_json() for row in self.agreement],
+            "exam": [row.to_json() for row in self.exam],
+        }
 
 
 def default_work_folder(target: str) -> Path:
@@ -71,70 +78,87 @@ def train_draft(
     out: Path,
     *,
     work: Path,
+    exam: Exam | None = None,
+    examine_every_tokens: int = 0,
     command: str = "",
     tell: Callable[[str], None] = lambda word: None,
-    after_epoch: Callable[[int, list[Agreement]], None] = lambda epoch, agreement: None,
+    examined: Callable[[DistillStep, Agreement, Agreement | None], None] = lambda step, held_out, exam: None,
 ) -> DistillReport:
     """Train a draft of the pair's target on ready lessons, and store it in `out` with where it came from.
 
     Args:
-        lessons: from `collect_lessons`, made of `prompts` under `answers`; a share of the prompts is held out.
-        work: where the checkpoint lies; a stopped training goes on from it.
+        lessons: from `collect_lessons`, made of `prompts` under `answers`, or from `ready_lessons`; a share of the
+            prompts is held out.
+        work: where the checkpoint lies, named by settings and lessons; a stopped training goes on from it, and
+            trainings that differ keep out of each other's way.
+        exam: taken with the held-out lessons after every pass, and each time that
+        examine_every_tokens: more positions have been learned from (0: only after passes).
         command: kept in the draft's provenance.
         tell: told a word after every step.
-        after_epoch: told the agreement on held-out prompts after every pass over the lessons.
+        examined: told the agreement over all held-out lessons, and over all of the exam.
 
     Raises:
         PairError: too few prompts to hold some out, or answers without tokens.
     """
     kept, held_out = split_lessons(lessons, training)
-    exam = [lesson for lesson in held_out if lesson.temperature == 0] or held_out
-    if not sum(lesson.num_answer_tokens for lesson in exam):
+    greedy = [lesson for lesson in held_out if lesson.temperature == 0] or held_out
+    if not sum(lesson.num_answer_tokens for lesson in greedy):
         raise PairError("held-out prompts must have answers, got none")
     head_ids = frequent_tokens(kept, always_said(pair), training.head_size, pair.description.vocab_size)
-    seen: dict[str, Any] = {"tokens": 0}
-    curve: list[dict[str, Any]] = []
+    identity = hashlib.sha256(training_identity(training, kept, head_ids).encode()).hexdigest()[:16]
+    curve = LearningCurve.read(work / f"curve-{identity}.json")
+    seen: dict[str, Any] = {}
 
     def stepped(step: DistillStep) -> None:
         seen["seconds"] = round(step.seconds, 1)
+        seen["tokens"] = step.tokens_seen
         tell(f"step {step.step}/{step.num_steps}, loss {step.loss_nats:.3f}")
 
-    def epoch_done(epoch: int, draft: DraftModel) -> None:
-        agreement = measure_agreement(draft, pair.target, exam)
-        curve.append({"epoch": epoch, **agreement[0].to_json()})
-        after_epoch(epoch, agreement)
+    def examine(step: DistillStep, draft: DraftModel) -> None:
+        on_held_out = measure_agreement(draft, pair.target, greedy)[0]
+        on_exam = exam.take(draft, pair.target) if exam else []
+        curve.add(step, on_held_out, on_exam)
+        examined(step, on_held_out, on_exam[0] if on_exam else None)
 
     draft = distill(
         pair.target,
         kept,
         head_ids,
         training,
-        work / "checkpoint.safetensors",
+        work / f"checkpoint-{identity}.safetensors",
         report=stepped,
-        after_epoch=epoch_done,
+        examine=examine,
+        examine_every_tokens=examine_every_tokens,
     )
-    identity = pair.description
+    of = pair.description
     provenance = {
-        "notice": target_notice(identity.target),
+        "notice": target_notice(of.target),
         "command": command,
         "prompts_sha256": prompts_sha256(prompts),
         "lessons_sha256": lessons_sha256(kept),
         "head_sha256": hashlib.sha256(head_ids.tobytes()).hexdigest(),
-        "tokenizer_sha256": identity.tokenizer_sha256,
+        "tokenizer_sha256": of.tokenizer_sha256,
         "answers": asdict(answers),
         "training": training.to_json(),
         "lessons": len(kept),
         "answer_tokens": sum(lesson.num_answer_tokens for lesson in kept),
         "answer_tokens_seen": training.epochs * sum(lesson.num_answer_tokens for lesson in kept),
+        "positions_seen": seen.get("tokens"),
         "held_out_prompts": sorted({lesson.prompt_id for lesson in held_out}),
+        "exam_prompts_sha256": exam.prompts_sha256 if exam else None,
         "train_seconds": seen.get("seconds"),
-        "agreement_by_epoch": curve,
+        "curve": curve.rows,
         "torch": torch.__version__,
     }
-    sha = identity.target_sha256
-    description = save_draft(out, draft, target=identity.target, target_sha256=sha, provenance=provenance)
+    sha = of.target_sha256
+    description = save_draft(out, draft, target=of.target, target_sha256=sha, provenance=provenance)
     stored = load_draft(out, pair.target, target_sha256=sha)
-    return DistillReport(str(out), description, tuple(measure_agreement(stored, pair.target, exam)))
+    return DistillReport(
+        str(out),
+        description,
+        tuple(measure_agreement(stored, pair.target, greedy)),
+        tuple(exam.take(stored, pair.target)) if exam else (),
+    )
 
 
 def always_said(pair: Pair) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -45,23 +45,41 @@ class DraftDescription:
         return asdict(self)
 
 
-def trainable_draft(target: PreTrainedModel, num_layers: int, head_token_ids: NDArray[np.int32]) -> DraftModel:
-    """The target's first layers and final norm as float32 copies that can be trained, its embedding and head tied.
+def trainable_draft(
+    target: PreTrainedModel, from_layers: Sequence[int], head_token_ids: NDArray[np.int32]
+) -> DraftModel:
+    """Some of the target's layers and its final norm as copies that can be trained, its embedding and head tied.
 
     Args:
-        num_layers: how many layers to copy, from the first.
+        from_layers: the layers to copy, in the order in which the draft runs them.
         head_token_ids: [head_size] the tokens the draft can say, rising.
+
+    Raises as `check_layers`.
     """
+    check_layers(target, from_layers)
     decoder = decoder_of(target)
-    available = len(decoder_layers(decoder))
-    if not 1 <= num_layers <= available:
-        raise PairError(f"num_layers must be between 1 and the target's {available}, got {num_layers}")
-    smaller = decoder_with_layers(decoder, range(num_layers))
+    smaller = decoder_with_layers(decoder, from_layers)
     smaller.layers = copy.deepcopy(decoder_layers(smaller))
     smaller.norm = copy.deepcopy(_final_norm(decoder))
     rows = torch.from_numpy(head_token_ids.astype(np.int64)).to(target.device)
     head = target.get_output_embeddings().weight.detach()[rows].contiguous()
     return DraftModel("untrained", smaller, head, head_token_ids, "untrained")
+
+
+def check_layers(target: PreTrainedModel, from_layers: Sequence[int]) -> None:
+    """Whether a draft can start from these layers of the target.
+
+    Raises:
+        PairError: the target has no such layer, or its layers are of several kinds and these are not of the kinds of
+            its first ones, which is how a stored draft is built again.
+    """
+    decoder = decoder_of(target)
+    available = len(decoder_layers(decoder))
+    if not from_layers or not all(0 <= layer < available for layer in from_layers):
+        raise PairError(f"from_layers must be of the target's {available}, from 0, got {tuple(from_layers)}")
+    kinds = getattr(decoder.config, "layer_types", None)
+    if kinds is not None and [kinds[layer] for layer in from_layers] != list(kinds[: len(from_layers)]):
+        raise PairError(f"from_layers must be of the kinds of the first {len(from_layers)}, got {tuple(from_layers)}")
 
 
 def trained_parameters(draft: DraftModel) -> dict[str, nn.Parameter]:
@@ -155,7 +173,7 @@ def load_draft(folder: Path, target: PreTrainedModel, *, target_sha256: str, nam
     ids = tensors.pop(HEAD_KEY).numpy()
     if ids.dtype != np.int32 or ids.shape != (description.head_size,):
         raise PairError(f"{HEAD_KEY} must be int32 [{description.head_size}], got {ids.dtype} {list(ids.shape)}")
-    draft = trainable_draft(target, description.num_layers, ids)
+    draft = trainable_draft(target, range(description.num_layers), ids)
     parameters = trained_parameters(draft)
     if set(parameters) != set(tensors):
         wrong = sorted(set(parameters) ^ set(tensors))

@@ -41,7 +41,8 @@ class DraftHead:
         inside = (self.token_ids >= 0) & (self.token_ids < vocab_size)
         self.head_row[self.token_ids[inside]] = np.flatnonzero(inside)
         # columns whose token the target does not have: they are never guessed
-        self._strays = None if inside.all() else torch.from_numpy(np.flatnonzero(~inside)).to(draft.head_weight.device)
+        self._strays = None if inside.all() else host.to_device(np.flatnonzero(~inside), draft.head_weight.device)
+        self._ids: torch.Tensor | None = None  # [head] `token_ids`, where noise is drawn
         self._voice = Voice(Sampling(), PLAIN)
 
     def begin(self, sampling: Sampling, ranking: str) -> None:
@@ -71,7 +72,7 @@ class DraftHead:
         ranking = next((voice.ranking for voice, _ in spoken if voice.ranking != PLAIN), PLAIN)
         logits = self.draft.head(hidden).to(torch.float32)
         if self._strays is not None:
-            logits[:, self._strays] = -torch.inf
+            logits.index_fill_(1, self._strays, -torch.inf)
         width = min(self.width, logits.shape[-1])
         by_prob = _Ranked(logits, width)
         entropy, margin = by_prob.entropy_and_margin()
@@ -84,14 +85,13 @@ class DraftHead:
             plain = np.repeat([voice.ranking == PLAIN for voice, _ in spoken], [count for _, count in spoken])
             perturbed = self._perturbed(logits, positions, spoken)
             by_draw = _Ranked(torch.where(healthy[:, None], perturbed, 0.0), width)
-            silent = torch.as_tensor(plain, device=columns.device)
+            silent = host.to_device(plain, columns.device)
             columns, idle = _order(ranking, by_prob, by_draw, width, silent)
             absent = idle | ~healthy[:, None]
         inner = torch.arange(len(columns), device=columns.device)[:, None].expand_as(columns)
         places = self.head_row[extra_tokens]
         known = places >= 0
-        nodes = torch.as_tensor(extra_rows[known].astype(np.int64), device=columns.device)
-        at = torch.as_tensor(places[known], device=columns.device)
+        nodes, at = host.to_device(np.stack((extra_rows[known], places[known])), columns.device)
         said: list[torch.Tensor] = [absent, healthy, columns, by_prob.prob(inner, columns), entropy, margin]
         said += [by_prob.prob(nodes, at), by_prob.rank(nodes, at)]
         if by_draw is not None:
@@ -142,8 +142,9 @@ class DraftHead:
         if noise is None:
             if len(voice.noise) >= _CACHED_POSITIONS:
                 voice.noise.clear()
-            ids = torch.as_tensor(self.token_ids.astype(np.int64), device=self.draft.model.device)
-            noise = voice.noise[position] = gumbel(voice.sampling.seed, position, ids)
+            if self._ids is None:
+                self._ids = host.to_device(self.token_ids.astype(np.int64), self.draft.model.device)
+            noise = voice.noise[position] = gumbel(voice.sampling.seed, position, self._ids)
         return noise
 
 
@@ -199,7 +200,7 @@ def _warped(logits: torch.Tensor, voice: Voice) -> torch.Tensor:
         if np.isfinite(row).any():
             kept, warped = warp_row(row, voice.sampling)
             own[slice(None) if kept is None else kept] = warped
-    return torch.from_numpy(scores).to(logits.device)
+    return host.to_device(scores, logits.device)
 
 
 def _order(
@@ -219,7 +220,7 @@ def _order(
     columns = torch.cat((plain, drawn), dim=1)
     prior = 0.5 * (by_prob.prob(rows, columns) + by_draw.prob(rows, columns))
     idle = idle | (drawn[:, :, None] == plain[:, None, :]).any(-1) | silent[:, None]
-    prior[:, width:][idle] = -1.0
+    prior[:, width:].masked_fill_(idle, -1.0)
     prior, order = torch.sort(prior, dim=1, descending=True, stable=True)
     return columns.gather(1, order), prior < 0
 

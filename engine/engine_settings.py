@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import require
 from treewise.data.trace_manifest import EXACT
 from treewise.engine.passes import EAGER
 from treewise.engine.static_model import ROW_BUCKETS
+from treewise.engine.static_slot_model import row_buckets_up_to
 from treewise.engine.verification import Verification
 from treewise.policy.draft_ranking import BOTH, PLAIN, RANKINGS
 
@@ -26,12 +27,19 @@ class EngineSettings:
     verification: str = EXACT  # or a lossy rule, see `treewise.engine.verification`
     time_limit_ms: float = 50.0  # of one policy call
     passes: str = EAGER  # how the models' passes run: see `treewise.engine.passes`
+    slot_buckets: tuple[int, ...] = ()  # of several requests: how many static passes are padded to; empty: own choice
     reads_ahead: bool | None = None  # read every verified row in one copy, not the path's; None: on accelerators
 
     @property
     def deployed_buckets(self) -> tuple[int, ...]:
         """Rows that verify passes are padded up to; static passes always are."""
         return self.row_buckets or (() if self.passes == EAGER else ROW_BUCKETS)
+
+    def for_batch(self, max_batch: int) -> EngineSettings:
+        """Those of an engine of up to `max_batch` requests, whose rows are those of the whole pass."""
+        if self.row_buckets or self.passes == EAGER:
+            return self
+        return replace(self, row_buckets=row_buckets_up_to(max_batch))
 
 
 def ranking_of(settings: EngineSettings, verification: Verification) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from treewise.data.cost import CostProfile
+from treewise.engine.batch import BatchEngine, BatchRequest
+from treewise.engine.completion import Completion
 from treewise.engine.decode import Engine
 from treewise.engine.engine_settings import EngineSettings
 from treewise.engine.pair import Pair
@@ -53,6 +55,23 @@ class ExactTexts:
                 answers, deep = self._decode(policy, passes, attention, temperature)
                 yield self._row(f"{passes} {attention}", policy, temperature, answers, deep)
 
+    def side_by_side(self, way: tuple[str, str], policy: str, temperature: float) -> TextRow:
+        """All prompts as one batch, run by `way` (passes, attention)."""
+        passes, attention = way
+        size = len(self._prompts)
+        self._attend(attention)
+        # Few shapes, so that the longest part is not recording them.
+        settings = replace(self._settings(passes), slot_buckets=(size,), row_buckets=(size, 8 * size, 32 * size))
+        engine = BatchEngine(self.pair, parse_policy(policy), self._cost, settings, size)
+        self._follow(engine, temperature)
+        requests = [
+            BatchRequest(prompt, self.new_tokens, Sampling(temperature, seed=number))
+            for number, prompt in enumerate(self._prompts)
+        ]
+        answers = engine.generate_many(requests)
+        named = f"{passes} {attention}, batch of {size}"
+        return self._row(named, policy, temperature, [answer.tokens for answer in answers], _a_round(answers))
+
     def on_the_cpu(self, temperature: float, at_most: int) -> TextRow:
         """Plain decoding of the same weights on the CPU, of the first prompt: the noise and the rule are the same."""
         target = copy.deepcopy(self.pair.target)
@@ -79,25 +98,39 @@ class ExactTexts:
         self, policy: str, passes: str, attention: str, temperature: float
     ) -> tuple[list[tuple[int, ...]], float]:
         """Texts, and tokens per round."""
-        draft = self.pair.draft
-        use_attention([self.pair.target] if draft is None else [self.pair.target, draft.model], attention)
+        self._attend(attention)
         is_plain = policy == "plain"
         pair = replace(self.pair, draft=None) if is_plain else self.pair
         chosen = PlainPolicy() if is_plain else parse_policy(policy)
-        settings = EngineSettings(ranking=PLAIN, time_limit_ms=TIME_LIMIT_MS, passes=passes)
-        engine = Engine(pair, chosen, self._cost, settings)
+        engine = Engine(pair, chosen, self._cost, self._settings(passes))
         if pair.draft is not None:
-            width = max(settings.envelope.draft_width, 1)
-            texts = zip(self._prompts, self._plain_at(temperature), strict=True)
-            size = pair.description.vocab_size
-            scripts = {
-                number: Script.of([*prompt, *answer], HIT, width, size, seed=number)
-                for number, (prompt, answer) in enumerate(texts)
-            }
-            follow(engine, scripts)
+            self._follow(engine, temperature)
         answers = [
             engine.generate(prompt, self.new_tokens, Sampling(temperature, seed=number))
             for number, prompt in enumerate(self._prompts)
         ]
-        rounds = sum(answer.num_rounds for answer in answers)
-        return [answer.tokens for answer in answers], sum(len(answer.tokens) for answer in answers) / rounds
+        return [answer.tokens for answer in answers], _a_round(answers)
+
+    def _attend(self, attention: str) -> None:
+        draft = self.pair.draft
+        use_attention([self.pair.target] if draft is None else [self.pair.target, draft.model], attention)
+
+    @staticmethod
+    def _settings(passes: str) -> EngineSettings:
+        return EngineSettings(ranking=PLAIN, time_limit_ms=TIME_LIMIT_MS, passes=passes)
+
+    def _follow(self, engine: Engine | BatchEngine, temperature: float) -> None:
+        """Let the draft say the plain texts, most of the time."""
+        width = max(engine.settings.envelope.draft_width, 1)
+        size = self.pair.description.vocab_size
+        texts = zip(self._prompts, self._plain_at(temperature), strict=True)
+        scripts = {
+            number: Script.of([*prompt, *answer], HIT, width, size, seed=number)
+            for number, (prompt, answer) in enumerate(texts)
+        }
+        follow(engine, scripts)
+
+
+def _a_round(answers: Sequence[Completion]) -> float:
+    """Tokens per round."""
+    return sum(len(answer.tokens) for answer in answers) / sum(answer.num_rounds for answer in answers)

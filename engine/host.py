@@ -1,4 +1,4 @@
-"""The one door from the device to the host: what is read together crosses together."""
+"""The one door between the host and the device: what is read together crosses together."""
 
 from __future__ import annotations
 
@@ -16,6 +16,31 @@ def to_host(values: torch.Tensor) -> NDArray[Any]:
     modules of the live path read through this function, as `host.to_host`, so that a test can count.
     """
     return np.asarray(values.detach().cpu().numpy())
+
+
+def staged(values: NDArray[Any]) -> torch.Tensor:
+    """`values` where a device can fetch them by itself: in memory of their own that stays where it is.
+
+    Where there is no such device they are handed on as they are, and may not be written to.
+    """
+    made = torch.from_numpy(np.ascontiguousarray(values))
+    return made.pin_memory() if torch.cuda.is_available() else made
+
+
+def to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """`values` on `device`, of the same shape and dtype; on a GPU without waiting for what it is doing.
+
+    A plain copy from the host waits until the device has caught up, as a copy to it does. torch keeps the memory that
+    this one is fetched from until it is over.
+    """
+    if device.type == "cpu":
+        return torch.from_numpy(np.ascontiguousarray(values))
+    return staged(values).to(device, non_blocking=True)
+
+
+def fill(held: torch.Tensor, values: NDArray[Any]) -> None:
+    """Write `values` into `held`, a tensor of the same shape that stays where it is; waits as `to_device` does."""
+    held.copy_(torch.from_numpy(values) if held.device.type == "cpu" else staged(values), non_blocking=True)
 
 
 def read_together(*values: torch.Tensor) -> list[NDArray[np.float32]]:

@@ -19,6 +19,7 @@ import torch
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import PromptError
 from treewise.data.prompt_set import Prompt
+from treewise.data.trace_claims import PromptClaims
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.collect import CollectSettings, Progressed, build_manifest
 from treewise.engine.dense import KnownText, grow_dense, target_logits
@@ -176,7 +177,7 @@ def collect_texts(
     own: OwnShare | None = None,
     progressed: Progressed | None = None,
 ) -> int:
-    """Write a dense trace of `texts`, grown to `envelope` widened. Returns how many were already there.
+    """Write a dense trace of `texts`, grown to `envelope` widened. Returns as `collect_live`.
 
     `own` goes into the manifest: a trace says how far its texts are the target's own.
     """
@@ -185,10 +186,10 @@ def collect_texts(
     hashes = {"texts": texts_sha256(texts)}
     if own is not None:
         hashes["own_share"] = f"{own.said}/{own.tokens}"
-    with TraceWriter(folder, replace(manifest, input_hashes=hashes), settings.shard_rounds) as writer:
-        done = writer.done()
-        for text in texts:
-            if text.prompt_id in done:
+    writer = TraceWriter(folder, replace(manifest, input_hashes=hashes), settings.shard_rounds)
+    with PromptClaims(folder) as claims, writer:
+        for text in [*texts] * 2:  # as in a live collection
+            if not claims.take(text.prompt_id):
                 continue
             sampling = Sampling(
                 text.temperature,
@@ -201,7 +202,7 @@ def collect_texts(
             writer.add(*grow_dense(pair, text, wide, prior_table, sampling=sampling, ranking=settings.ranking))
             if progressed:
                 progressed(text.prompt_id, len(text.completion))
-    return len(done)
+    return len(texts) - claims.taken
 
 
 def texts_sha256(texts: Sequence[KnownText]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from treewise.data.errors import PairError, require
 from treewise.data.prompt_set import Prompt
 from treewise.engine.answers import AnswerJob, AnswerSettings, answer_jobs, make_answers
+from treewise.engine.hub import write_atomically
 from treewise.engine.pair import Pair, encode_prompt, load_pair
 from treewise.engine.teacher import Lesson, read_lessons, record_states
 
@@ -60,6 +62,50 @@ def collect_lessons(
         _in_processes(pair, batches, folder, settings, num_workers, report)
     wanted = {job.key for batch in batches for job in batch}
     return [lesson for lesson in read_lessons(folder) if lesson.key in wanted]
+
+
+def ready_lessons(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    chosen: Path,
+    *,
+    report: Callable[[LessonProgress], None] = lambda progress: None,
+) -> list[Lesson]:
+    """Every answer to `prompts` that `folder` already holds, whatever the settings it was made under.
+
+    States that are lacking are recorded, no answer is made. A prompt is known by its text: lessons carry the id and
+    task that it has now.
+
+    Args:
+        chosen: keeps which answers these are: while it exists, later calls return the same lessons whatever answers
+            have arrived and whatever became of the prompts, so that a stopped training goes on. Remove it to choose
+            anew.
+
+    Raises:
+        PairError: `chosen` cannot be read.
+    """
+    stored: list[Lesson] = []
+    if chosen.is_file():
+        try:
+            names = json.loads(chosen.read_text(encoding="utf-8"))
+            kept = {str(key): (str(name), str(task)) for key, (name, task) in names.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise PairError(f"{chosen} cannot be read ({error}); delete it to choose answers anew") from error
+        stored = [lesson for lesson in read_lessons(folder) if lesson.key in kept]
+    else:
+        for _, texts, tokens in record_states(pair.target, folder):
+            report(LessonProgress(0, "states", texts, tokens))
+        known = {tuple(encode_prompt(pair, prompt.text)): (prompt.id, prompt.task) for prompt in prompts}
+        kept = {}
+        for lesson in read_lessons(folder):
+            asked = tuple(lesson.token_ids[: lesson.num_prompt_tokens].tolist())
+            if asked in known:
+                kept[lesson.key] = known[asked]
+                stored.append(lesson)
+        if kept:
+            write_atomically(chosen, json.dumps(kept).encode())
+    return [replace(lesson, prompt_id=kept[lesson.key][0], task=kept[lesson.key][1]) for lesson in stored]
 
 
 def _work(

@@ -78,6 +78,14 @@ class LiveRequest:
             self.finish = "length"
 
 
+TREE_ROOM = 256  # cache slots behind a text, for the trees of its last round
+
+
+def capacity_of(pair: Pair, prompt: Sequence[int], max_new_tokens: int) -> int:
+    """Cache slots that a request's text and trees take, in tokens."""
+    return min(len(prompt) + max_new_tokens, pair.max_context_tokens) + TREE_ROOM
+
+
 def open_request(
     pair: Pair,
     settings: EngineSettings,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from treewise.engine.draft_model import decoder_layers, decoder_of
+from treewise.engine.pass_timer import PassTimer
 from treewise.engine.passes import EAGER, tree_model_of
-from treewise.engine.tree_model import BoolMatrix, see_ancestors, settle
+from treewise.engine.tree_model import BoolMatrix, see_ancestors
 from treewise.policy.hook import Int32Array
 from treewise.policy.round import RoundTree
 
@@ -24,7 +24,7 @@ class LiveTarget:
         """`passes`: how they are run, see `treewise.engine.passes`; `row_buckets`: what static ones are padded to."""
         self._decoder = decoder_of(model)
         self.tree_model = tree_model_of(passes, model, len(decoder_layers(self._decoder)), row_buckets=row_buckets)
-        self.verify_seconds = 0.0
+        self._timer = PassTimer(self.tree_model.device)
         self.num_passes = 0
         self.places: Int32Array = np.zeros(0, dtype=np.int32)  # [forest rows] row of the last pass, -1: it did not run
 
@@ -32,8 +32,13 @@ class LiveTarget:
         """Forget the last request and prefill every prompt token but the last, which is the first root."""
         self.tree_model.reset(capacity)
         self.tree_model.prefill(prompt[:-1], decoder=self._decoder)
-        self.verify_seconds = 0.0
+        self._timer.reset()
         self.num_passes = 0
+
+    @property
+    def verify_seconds(self) -> float:
+        """Of all passes of this request so far."""
+        return self._timer.seconds
 
     def verify(self, tree: RoundTree, root_token: int, position: int, padded_rows: int) -> torch.Tensor:
         """Logits [1 + verified nodes, vocabulary] of the root and the kept rows, in forest order.
@@ -43,7 +48,7 @@ class LiveTarget:
             position: its absolute position; the cache holds exactly the tokens before it.
             padded_rows: rows to run, dead ones included.
         """
-        began = time.perf_counter()
+        self._timer.start()
         base = self.tree_model.cache.length
         assert base == position
         kept = np.flatnonzero(tree.kept)
@@ -52,8 +57,7 @@ class LiveTarget:
         self.places[kept] = np.arange(len(kept))
         logits = self.tree_model.forward(tokens, (position + depths).astype(np.int32), mask)
         self.num_passes += 1
-        settle(logits)
-        self.verify_seconds += time.perf_counter() - began
+        self._timer.stop()
         return logits[: len(kept)]
 
     def place_of(self, row: int) -> int:

@@ -21,6 +21,7 @@ from treewise.data.noise import (
     opening_word,
     steps_of,
 )
+from treewise.engine import host
 
 
 def gumbel(seed: int, position: int, tokens: Tensor) -> Tensor:
@@ -39,7 +40,8 @@ def gumbel(seed: int, position: int, tokens: Tensor) -> Tensor:
 def gumbel_rows(places: Sequence[tuple[int, int]], tokens: Tensor) -> Tensor:
     """`gumbel` of `tokens` [n] at each of `places` (seed, position): [places, n] float32, in one go on their device."""
     require(tokens.dtype == torch.int64 and tokens.ndim == 1, "tokens", "an int64 vector", tokens.dtype)
-    words = torch.tensor([opening_word(seed, position) for seed, position in places], device=tokens.device)
+    opened = np.asarray([opening_word(seed, position) for seed, position in places], dtype=np.int64)
+    words = host.to_device(opened, tokens.device)
     uniform = _mix(words[:, None], tokens).to(torch.float64).add_(0.5).mul_(2.0**-32)
     return uniform.log_().neg_().log_().neg_().to(torch.float32)
 

@@ -18,7 +18,7 @@ from treewise.engine.decode import Completion, Engine, EngineSettings
 from treewise.engine.draft_head import DraftHead
 from treewise.engine.draft_model import decoder_layers, decoder_of
 from treewise.engine.pair import Pair
-from treewise.engine.passes import EAGER, PASSES, tree_model_of
+from treewise.engine.passes import EAGER, check_passes, tree_model_of
 from treewise.engine.random_tree import random_tree, tree_mask
 from treewise.engine.tree_model import TreeModel
 from treewise.policy.plain import PlainPolicy
@@ -40,7 +40,7 @@ class ProfileSettings:
     passes: str = EAGER  # how passes are run: see `treewise.engine.passes`
 
     def __post_init__(self) -> None:
-        require(self.passes in PASSES, "passes", f"one of {', '.join(PASSES)}", self.passes)
+        check_passes(self.passes)
         require(self.repeats >= 3, "repeats", ">= 3", self.repeats)
         require(len(self.verify_rows) >= 2, "verify_rows", "at least two counts", self.verify_rows)
         require(len(self.draft_tokens) >= 2, "draft_tokens", "at least two counts", self.draft_tokens)

@@ -179,6 +179,8 @@ class RoundDriver(ABC):
         failures = policy.num_failures - self._recorded_failures
         self._recorded_failures += failures
         growths = self._growths(tree, count)
+        suspended = [policy.is_suspended(request.progress.request_id) for request in flight]
+        asked = max(count - sum(suspended), 1)  # whom the policy's time was spent on
         return [
             RoundRecord(
                 index=request.num_rounds - 1,
@@ -190,12 +192,12 @@ class RoundDriver(ABC):
                 agrees_from=request.agrees_from,
                 lookup_agrees=request.lookup_agrees,
                 root_token=int(roots[place]),
-                fallback=policy.round_fallback,
-                suspended=policy.round_suspended,
+                fallback=policy.round_fallback and not suspended[place],
+                suspended=suspended[place],
                 draft_ms=draft_ms / count,
                 verify_ms=verify_ms / count,
-                policy_ms=policy.round_ms / count,
-                policy_calls=policy.round_calls,
+                policy_ms=0.0 if suspended[place] else policy.round_ms / asked,
+                policy_calls=0 if suspended[place] else policy.round_calls,
                 policy_failures=0 if place else failures,
                 verify_rows=verify_rows,
                 finish=request.finish,

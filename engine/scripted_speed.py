@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import LlamaForCausalLM
@@ -24,6 +25,7 @@ from treewise.engine.split_attention import use_attention
 from treewise.policy.draft_ranking import PLAIN
 from treewise.policy.hook import TreePolicy
 
+ROWS_A_REQUEST = (1, 2, 4, 8, 16, 32)  # on average, that static passes of a batch are padded to
 TIME_LIMIT_MS = 1e4  # of a policy call: the first ones load what they need
 
 
@@ -74,6 +76,7 @@ class ScriptedSpeed:
         self._envelope = envelope or Envelope()
         successor = make_predictable(pair.target, seed)
         self.prompts = list(prompts)
+        self._shared: dict[tuple[int, str, str], BatchEngine] = {}  # the last engine of a batch
         self._texts = [text_behind(successor, prompt, new_tokens) for prompt in self.prompts]
 
     def single(self, name: str, policy: TreePolicy, hit: float, passes: str, attention: str, requests: int) -> SpeedRow:
@@ -88,10 +91,23 @@ class ScriptedSpeed:
         seconds = sum(answer.decode_seconds for answer in answers[1:])
         return self._row(name, hit, (passes, attention), 0, answers[1:], list(chosen), seconds)
 
-    def batch(self, name: str, policy: TreePolicy, hit: float, size: int) -> SpeedRow:
-        """`size` requests side by side, each one's prefill left out."""
-        self._attend("sdpa")
-        engine = BatchEngine(self.pair, policy, self.cost, self._settings(EAGER), max_batch=size)
+    def batch(
+        self, name: str, policy: TreePolicy, hit: float, size: int, passes: str = EAGER, attention: str = "sdpa"
+    ) -> SpeedRow:
+        """`size` requests side by side, each one's prefill left out.
+
+        Calls of one size and way, one after another, share buffers and recordings, whatever the policy.
+        """
+        self._attend(attention)
+        key, settings = (size, passes, attention), self._settings(passes)
+        if passes != EAGER:
+            rows = tuple(size * each for each in ROWS_A_REQUEST)
+            settings = replace(settings, slot_buckets=(size,), row_buckets=rows)
+        shares = self._shared.get(key)
+        if shares is None:
+            self.forget()  # before new buffers are allocated
+        engine = BatchEngine(self.pair, policy, self.cost, settings, max_batch=size, shares=shares)
+        self._shared[key] = engine
         self._script(engine, hit)
         for warm_up in (True, False):
             numbers = [engine.submit(self._request(number, 4 if warm_up else 0)) for number in range(size)]
@@ -101,7 +117,14 @@ class ScriptedSpeed:
             seconds = time.perf_counter() - began
             answers = [engine.take(number) for number in numbers]
         seconds -= sum(answer.prefill_seconds for answer in answers)
-        return self._row(name, hit, (EAGER, "sdpa"), size, answers, list(range(size)), seconds)
+        return self._row(name, hit, (passes, attention), size, answers, list(range(size)), seconds)
+
+    def forget(self) -> None:
+        """Let go of what the last batch held."""
+        self._shared.clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _request(self, number: int, at_most: int) -> BatchRequest:
         return BatchRequest(self.prompts[number], at_most or self.new_tokens, Sampling(seed=number))

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from treewise.data.errors import require
+from treewise.engine import host
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +22,14 @@ class Window:
     count: int
     width: int  # places of every slot that are handed out
     slots: torch.Tensor | None = None  # [rows] the slot of each row, counted from `first`; None: one text's first rows
-    places: torch.Tensor | None = None  # [rows] where each is written
-    ranks: torch.Tensor | None = None  # [rows] number of each within its slot
-    most: int = 0  # rows of one slot
+    places: torch.Tensor | None = None  # [rows] where each is written; the place behind the last one is nobody's
 
 
 class SlotLayer(CacheLayerMixin):
-    """One layer's keys and values, [slots, heads, capacity, head_dim], written in place as `window` says."""
+    """One layer's keys and values, [slots, heads, capacity + 1, head_dim], written in place as `window` says.
+
+    The last place of a slot is where dead rows are written; nobody sees it.
+    """
 
     is_sliding = False
     is_croppable = False
@@ -43,7 +46,7 @@ class SlotLayer(CacheLayerMixin):
         """Allocate buffers of the shape, type and device of the first states."""
         self.device = key_states.device
         for name, states in (("keys", key_states), ("values", value_states)):
-            shape = (self.num_slots, states.shape[1], self.capacity, states.shape[3])
+            shape = (self.num_slots, states.shape[1], self.capacity + 1, states.shape[3])
             setattr(self, name, states.new_zeros(shape))
         self.is_initialized = True
 
@@ -80,10 +83,27 @@ class SlotLayer(CacheLayerMixin):
         if self.is_initialized:
             for name in ("keys", "values"):
                 old = getattr(self, name)
-                new = old.new_zeros((*old.shape[:2], capacity, old.shape[3]))
-                new[:, :, : self.capacity] = old
+                new = old.new_zeros((*old.shape[:2], capacity + 1, old.shape[3]))
+                new[:, :, : self.capacity] = old[:, :, : self.capacity]
                 setattr(self, name, new)
         self.capacity = capacity
+
+    def copy_from(self, other: SlotLayer) -> None:
+        """Hold what the narrower layer `other` holds, and nothing else."""
+        if not other.is_initialized:
+            self.wipe()
+            return
+        if not self.is_initialized:
+            self.lazy_initialization(other.keys, other.values)
+        for held, old in ((self.keys, other.keys), (self.values, other.values)):
+            held.zero_()
+            held[:, :, : other.capacity] = old[:, :, : other.capacity]
+
+    def wipe(self) -> None:
+        """Hold nothing."""
+        if self.is_initialized:
+            self.keys.zero_()
+            self.values.zero_()
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that the pass attends over, and their offset."""
@@ -116,12 +136,24 @@ class SlotCache(Cache):
 
     @torch.inference_mode()
     def open(self, window: Window) -> None:
-        """Let the next pass write and see `window`."""
+        """Let the next pass write and see `window`; buffers widen where it has more places than they."""
         assert 0 <= window.first < window.first + window.count <= self.num_slots
         for layer in self.slot_layers:
             if window.width > layer.capacity:
                 layer.widen(max(window.width, 2 * layer.capacity))
             layer.window = window
+
+    @torch.inference_mode()
+    def copy_from(self, other: SlotCache) -> None:
+        """Hold what the cache `other`, of no more places, holds, and nothing else."""
+        for layer, old in zip(self.slot_layers, other.slot_layers, strict=True):
+            layer.copy_from(old)
+
+    @torch.inference_mode()
+    def wipe(self) -> None:
+        """Hold nothing: a number that is not finite would reach rows that are masked from it."""
+        for layer in self.slot_layers:
+            layer.wipe()
 
     @torch.inference_mode()
     def keep(self, kept: Sequence[tuple[int, int, Sequence[int]]], device: torch.device) -> None:
@@ -134,7 +166,7 @@ class SlotCache(Cache):
         ]
         if not moves:
             return
-        slots, sources, places = torch.tensor(moves, device=device).unbind(1)
+        slots, sources, places = host.to_device(np.asarray(moves, dtype=np.int64), device).unbind(1)
         for layer in self.slot_layers:
             layer.move(slots, sources, places)
 

@@ -1,63 +1,43 @@
-"""A decoder and its cache of several requests: ragged rows in, one forward pass without padding between them.
-
-Rows of all requests are one sequence to every part of the model but attention: there they are laid out by request,
-[requests, rows], each over its own slot of the cache under a mask of its own.
-"""
+"""A decoder and its cache of several requests: ragged rows in, one forward pass without padding between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from treewise.data.errors import ParameterError
+from treewise.data.errors import require
 from treewise.engine.slot_cache import SlotCache, Window
-from treewise.engine.tree_model import BoolMatrix, MaskedModel
+from treewise.engine.slot_rows import Parts, SlotInputs, SlotShape
+from treewise.engine.split_attention import SPLIT_ATTENTION, KeySplit, split_attention
+from treewise.engine.tree_model import MaskedModel
 
 SLOT_ATTENTION = "treewise_slots"
-
-
-class SlotRows(Protocol):
-    """One slot's part of a pass."""
-
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        """[rows]"""
-
-    @property
-    def positions(self) -> NDArray[np.int32]:
-        """[rows] absolute."""
-
-    @property
-    def mask(self) -> BoolMatrix:
-        """[rows, start + rows] the places that each sees."""
-
-    @property
-    def start(self) -> int:
-        """Places written before."""
 
 
 class SlotModel(MaskedModel):
     """Runs rows of several requests, each over its own slot of the cache, exactly.
 
     Raises:
-        ParameterError: an attention kernel other than sdpa.
+        ParameterError: an attention kernel other than sdpa and split.
     """
 
     def __init__(self, model: PreTrainedModel, num_layers: int, num_slots: int, capacity: int = 512) -> None:
         super().__init__(model)
-        if self.kernel != "sdpa":
-            raise ParameterError(f"attn_implementation must be 'sdpa' for several requests, got {self.kernel!r}")
+        known = self.kernel in ("sdpa", SPLIT_ATTENTION)
+        require(known, "attention", "sdpa or split for several requests", self.kernel)
         AttentionInterface.register(SLOT_ATTENTION, _slot_attention)
+        self.num_layers = num_layers
         self.cache = SlotCache(num_layers, num_slots, capacity)
         found = (getattr(module, "config", None) for module in model.modules())
         self._configs = list({id(config): config for config in found if config is not None}.values())
+
+    def reserve(self, capacity: int) -> None:
+        """Say that a text of up to `capacity` tokens, trees behind it included, is about to begin; others go on."""
 
     def prefill(self, slot: int, tokens: Sequence[int], decoder: PreTrainedModel | None = None) -> None:
         """Write the first committed `tokens` of the text in `slot`; `decoder`: the model without its head."""
@@ -65,44 +45,40 @@ class SlotModel(MaskedModel):
             self.cache.open(Window(slot, 1, len(tokens)))
             self.run_text(self.cache, tokens, 0, decoder)
 
-    def forward(self, parts: Mapping[int, SlotRows], padded_rows: int = 0) -> torch.Tensor:
+    def forward(self, parts: Parts, padded_rows: int = 0) -> torch.Tensor:
         """One pass over the rows of `parts` (slot -> rows), in order of their slots.
 
-        Returns hidden states or logits [rows, width] of all parts together; up to `padded_rows` dead rows, which
-        repeat the first, follow.
+        Returns hidden states or logits [rows, width] of all parts together; dead rows, up to `padded_rows` or more,
+        follow. Valid until the next pass.
         """
-        order = sorted(parts)
-        counts = [len(parts[slot].tokens) for slot in order]
-        total, most, first = sum(counts), max(counts), order[0]
-        count = order[-1] - first + 1
-        width = max(parts[slot].start for slot in order) + most
-        live = np.zeros(max(total, padded_rows), dtype=np.intp)  # dead rows write what the first row writes
-        live[:total] = np.arange(total)
-        slots = np.repeat(np.asarray(order) - first, counts)[live]
-        ranks = np.concatenate([np.arange(rows) for rows in counts])[live]
-        starts = np.repeat([parts[slot].start for slot in order], counts)[live]
-        mask: NDArray[Any] = np.zeros((count, most, width), dtype=np.bool_)
-        mask[:, :, 0] = True  # nobody's rows see something, so that their softmax is defined
-        for slot, rows in zip(order, counts, strict=True):
-            seen = parts[slot].mask
-            mask[slot - first, :rows, : seen.shape[1]] = seen
-            mask[slot - first, :rows, seen.shape[1] :] = False
-        device = self.device
-        places = torch.as_tensor(starts + ranks, device=device)
-        window = Window(
-            first,
-            count,
-            width,
-            torch.as_tensor(slots, device=device),
-            places,
-            torch.as_tensor(ranks, device=device),
-            most,
-        )
-        self.cache.open(window)
-        tokens = np.concatenate([parts[slot].tokens for slot in order])[live]
-        positions = np.concatenate([parts[slot].positions for slot in order])[live]
+        shape = SlotShape.of(parts, padded_rows)
+        self.cache.open(Window(shape.first, shape.slots, shape.width))  # so that there is room
+        inputs = SlotInputs.empty(shape, self.device)
+        inputs.fill(parts, self.cache.capacity)
+        return self.run_slots(inputs)
+
+    @torch.inference_mode()
+    def run_slots(self, inputs: SlotInputs) -> torch.Tensor:
+        """The forward pass itself, without a decision that depends on a number: [rows, width], dead rows included."""
+        shape = inputs.shape
+        self.cache.open(Window(shape.first, shape.slots, shape.width, inputs.slots, inputs.places))
+        attention: dict[str, Any] = {"slot_inputs": inputs, "key_split": None}
+        if self.kernel == SPLIT_ATTENTION:
+            attention["key_split"] = KeySplit(shape.width, inputs.tail_places(), ~inputs.shared())
+            seen = inputs.mask[:, None]
+        else:
+            seen = inputs.whole_mask()
         with _slots_attended(self._configs):
-            return self.run(self.cache, tokens[None], positions[None], mask, slot_window=window)[0]
+            out = self.model(
+                input_ids=inputs.tokens[None],
+                attention_mask=seen,
+                position_ids=inputs.positions[None],
+                use_cache=True,
+                **{self._cache_argument: self.cache},
+                **attention,
+            )
+        logits = getattr(out, "logits", None)
+        return (out.last_hidden_state if logits is None else logits)[0]  # type: ignore[no-any-return]
 
 
 def _slot_attention(
@@ -110,18 +86,22 @@ def _slot_attention(
     query: torch.Tensor,  # [1, heads, rows, head_dim]
     key: torch.Tensor,  # [slots, key heads, places, head_dim]
     value: torch.Tensor,
-    attention_mask: torch.Tensor,  # [slots, 1, most, places] bool
+    attention_mask: torch.Tensor,  # [slots, 1, most, places or tail] bool
     scaling: float | None = None,
     dropout: float = 0.0,
     *,
-    slot_window: Window,
+    slot_inputs: SlotInputs,
+    key_split: KeySplit | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
+    shape = slot_inputs.shape
     rows = query[0].transpose(0, 1)  # [rows, heads, head_dim]
-    by_slot = query.new_zeros((slot_window.count, query.shape[1], slot_window.most, query.shape[3]))
-    by_slot[slot_window.slots, :, slot_window.ranks] = rows
-    mixed, _ = sdpa_attention_forward(module, by_slot, key, value, attention_mask, scaling=scaling)
-    return mixed[slot_window.slots, slot_window.ranks][None], None
+    by_slot = rows.index_select(0, slot_inputs.sitters).view(shape.slots, shape.most, *rows.shape[1:]).transpose(1, 2)
+    if key_split is None:
+        mixed, _ = sdpa_attention_forward(module, by_slot, key, value, attention_mask, scaling=scaling)
+    else:
+        mixed, _ = split_attention(module, by_slot, key, value, attention_mask, scaling=scaling, key_split=key_split)
+    return mixed.flatten(0, 1).index_select(0, slot_inputs.seats)[None], None
 
 
 @contextmanager

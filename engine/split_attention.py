@@ -35,8 +35,9 @@ class KeySplit:
     """Which keys of a pass every row sees, and which ones its mask is about."""
 
     shared: int  # the first keys, seen by every row; the mask's are those behind them
-    tail: torch.Tensor | None = None  # [masked keys] int64 where the mask's keys are listed instead
-    hidden: torch.Tensor | None = None  # [keys] bool, with `tail`: not among the shared ones
+    # Where the mask's keys are listed instead, for all texts of a batch or for each one:
+    tail: torch.Tensor | None = None  # [masked keys] or [batch, masked keys] int64
+    hidden: torch.Tensor | None = None  # [keys] or [batch, keys] bool, with `tail`: not among the shared ones
 
 
 def shared_keys(mask: NDArray[np.bool_]) -> int:
@@ -88,16 +89,27 @@ def split_attention(
     scale = width**-0.5 if scaling is None else scaling
     shared, tail = key_split.shared, key_split.tail
     far_key, far_value = key[:, :, :shared], value[:, :, :shared]
-    near_key = key[:, :, shared:] if tail is None else key.index_select(2, tail)
-    near_value = value[:, :, shared:] if tail is None else value.index_select(2, tail)
+    near_key, near_value = (_near(part, shared, tail) for part in (key, value))
     unseen = ~attention_mask.expand(batch, key_heads, rows, -1)
     unseen = unseen[:, :, None].expand(-1, -1, group, -1, -1).reshape(batch * key_heads, group * rows, -1)
     part = _Part.over(asked, near_key.flatten(0, 1), near_value.flatten(0, 1), scale, unseen)
     if shared:
-        far = _Part.over(asked, far_key.flatten(0, 1), far_value.flatten(0, 1), scale, key_split.hidden)
+        hidden = key_split.hidden
+        if hidden is not None and hidden.ndim == 2:
+            hidden = hidden[:, None].expand(-1, key_heads, -1).reshape(batch * key_heads, 1, -1)
+        far = _Part.over(asked, far_key.flatten(0, 1), far_value.flatten(0, 1), scale, hidden)
         part = part.merge(far)
     mixed = (part.mixed / part.total).to(query.dtype).view(batch, heads, rows, width)
     return mixed.transpose(1, 2).contiguous(), None
+
+
+def _near(held: torch.Tensor, shared: int, tail: torch.Tensor | None) -> torch.Tensor:
+    """The keys or values [batch, key heads, masked keys, head_dim] that the mask is about."""
+    if tail is None:
+        return held[:, :, shared:]
+    if tail.ndim == 1:
+        return held.index_select(2, tail)
+    return held.gather(2, tail[:, None, :, None].expand(-1, held.shape[1], -1, held.shape[3]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from treewise.data.errors import ModelOutputError
 from treewise.engine import host
 from treewise.engine.noise import gumbel_rows
-from treewise.engine.sampling import Sampling, entropy_and_margin, over_temperature
+from treewise.engine.sampling import Sampling, entropy_and_margin
 from treewise.engine.top_guesses import TopGuesses, top_of
 from treewise.policy.hook import Float32Array, Int32Array
 
@@ -66,8 +66,9 @@ def read_spoken(
     said = plain
     warm = [row for row, owner in enumerate(owners.tolist()) if samplings[owner].temperature > 0.0]
     if warm:
-        said = plain.clone()
-        said[torch.tensor(warm, device=logits.device)] = _drawn(logits, warm, positions, owners, samplings)
+        chosen = host.to_device(np.asarray(warm, dtype=np.int64), logits.device)
+        drawn = _drawn(logits.index_select(0, chosen), warm, positions, owners, samplings)
+        said = plain.index_copy(0, chosen, drawn)
     entropy, margin = entropy_and_margin(logits)
     parts = host.read_together(said, best, entropy, margin, *top_of(logits))
     top = TopGuesses(parts[4].astype(np.int64), parts[5])
@@ -81,11 +82,17 @@ def _drawn(
     owners: Int32Array,
     samplings: Sequence[Sampling],
 ) -> torch.Tensor:
-    """Tokens [rows] of the highest scores plus noise; rows at one place of one request share their noise."""
+    """Tokens [rows] of the highest scores plus noise, of `rows` of the pass and their `logits` [rows, vocabulary].
+
+    Rows at one place of one request share their noise.
+    """
     places = [(samplings[int(owners[row])].seed, int(positions[row])) for row in rows]
     distinct = sorted(set(places))
     number = {place: index for index, place in enumerate(distinct)}
     tokens = torch.arange(logits.shape[-1], device=logits.device)
-    noise = gumbel_rows(distinct, tokens)[torch.tensor([number[place] for place in places], device=logits.device)]
-    scores = torch.stack([over_temperature(logits[row], samplings[int(owners[row])].temperature) for row in rows])
+    owner = np.asarray([number[place] for place in places], dtype=np.int64)
+    noise = gumbel_rows(distinct, tokens).index_select(0, host.to_device(owner, logits.device))
+    heat = np.asarray([[samplings[int(owners[row])].temperature] for row in rows], dtype=np.float32)
+    # by a tensor, see `over_temperature`
+    scores = logits.to(torch.float32) / host.to_device(heat, logits.device)
     return (scores + noise).argmax(dim=-1)

@@ -59,6 +59,14 @@ class StaticTreeCache(TreeCache):
         for layer in self.static_layers:
             layer.places = places
 
+    @torch.inference_mode()
+    def wipe(self) -> None:
+        """Hold nothing: passes see every slot, and a number that is not finite comes through a mask."""
+        for layer in self.static_layers:
+            if layer.is_initialized:
+                layer.keys.zero_()
+                layer.values.zero_()
+
     def set_length(self, length: int) -> None:
         """Say how many slots are written, behind a pass that was told its places."""
         for layer in self.static_layers:

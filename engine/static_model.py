@@ -11,12 +11,25 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from treewise.data.errors import ParameterError, require
+from treewise.engine import host
 from treewise.engine.split_attention import SPLIT_ATTENTION, KeySplit, shared_keys
 from treewise.engine.static_cache import StaticTreeCache
 from treewise.engine.tree_model import BoolMatrix, TreeModel
 
 ROW_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 36, 48, 64)
 CAPACITY_BUCKETS = (512, 1024, 2048, 4096, 8192, 16384, 32768)  # tokens
+
+
+def capacity_bucket(capacity: int) -> int:
+    """Tokens that buffers for `capacity` tokens hold; beyond the last bucket just as many."""
+    return next((size for size in CAPACITY_BUCKETS if size >= capacity), capacity)
+
+
+def check_buckets(name: str, buckets: Sequence[int]) -> tuple[int, ...]:
+    """Those `buckets`. Raises `ParameterError` unless they are ascending counts."""
+    rising = all(after > before for before, after in zip((0, *buckets), buckets, strict=False))
+    require(rising and len(buckets) > 0, name, "ascending counts >= 1", tuple(buckets))
+    return tuple(buckets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,9 +83,7 @@ class StaticModel(TreeModel):
     ) -> None:
         super().__init__(model, num_layers, 1)
         require(self.kernel in ("sdpa", SPLIT_ATTENTION), "attention", "sdpa or split in static passes", self.kernel)
-        rising = all(after > before for before, after in zip((0, *row_buckets), row_buckets, strict=False))
-        require(rising and len(row_buckets) > 0, "row_buckets", "ascending counts >= 1", tuple(row_buckets))
-        self.row_buckets = tuple(row_buckets)
+        self.row_buckets = check_buckets("row_buckets", row_buckets)
         self._tail_slack = tail_slack
         self._inputs: dict[int, StaticInputs] = {}
         self.static_cache = self._allocate(capacity)
@@ -81,6 +92,7 @@ class StaticModel(TreeModel):
         """Forget every slot; where `capacity` asks for more, buffers of the next capacity bucket are allocated."""
         if capacity is not None and capacity > self.capacity:
             self.static_cache = self._allocate(capacity)
+        self.static_cache.wipe()
         self.cache.keep(0, ())
 
     def forward(self, tokens: NDArray[np.int32], positions: NDArray[np.int32], mask: BoolMatrix) -> torch.Tensor:
@@ -101,8 +113,7 @@ class StaticModel(TreeModel):
         return self.static_cache.capacity
 
     def _allocate(self, capacity: int) -> StaticTreeCache:
-        bucket = next((size for size in CAPACITY_BUCKETS if size >= capacity), capacity)
-        self.capacity = bucket
+        self.capacity = bucket = capacity_bucket(capacity)
         self._inputs.clear()
         # Dead rows need places of their own, behind the longest text.
         made = StaticTreeCache(self.num_layers, bucket + self.row_buckets[-1] + self._tail_slack)
@@ -169,6 +180,6 @@ class StaticModel(TreeModel):
         seen[:count, : length + count - first] = mask[:, first:]
         dead = np.arange(count, rows)
         seen[dead, length + dead - first] = True  # so that their softmax is defined; nobody reads them
-        inputs.numbers.copy_(torch.from_numpy(numbers))
-        inputs.mask.copy_(torch.from_numpy(seen)[None, None])
+        host.fill(inputs.numbers, numbers)
+        host.fill(inputs.mask, seen[None, None])
         return inputs

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from treewise.data.errors import ParameterError
+from treewise.engine import host
 from treewise.engine.cache import TreeCache, cache_argument
 from treewise.engine.split_attention import SPLIT_ATTENTION, KeySplit, shared_keys
 
@@ -55,8 +56,8 @@ class MaskedModel:
             mask: [batch, rows, keys] True where a row attends to a slot of what the cache hands out.
             attention: what the attention kernel is handed besides.
         """
-        ids = torch.as_tensor(tokens.astype(np.int64), device=self.device)
-        place = torch.as_tensor(positions.astype(np.int64), device=self.device)
+        ids = host.to_device(tokens.astype(np.int64), self.device)
+        place = host.to_device(positions.astype(np.int64), self.device)
         # One row that sees everything needs no mask, which keeps the faster kernels open.
         sees_all = mask.shape[1] == 1 and not attention and bool(mask.all())
         if self.kernel == SPLIT_ATTENTION and not attention and not sees_all:
@@ -79,7 +80,7 @@ class MaskedModel:
         if not tokens:
             return None
         model = self.model if decoder is None else decoder
-        ids = torch.as_tensor([list(tokens)], device=self.device)
+        ids = host.to_device(np.asarray(tokens, dtype=np.int64)[None], self.device)
         positions = torch.arange(start, start + len(tokens), device=self.device)[None]
         mask = None
         if start:
@@ -91,7 +92,7 @@ class MaskedModel:
         return None if hidden is None else hidden[0]
 
     def _mask(self, rows: BoolMatrix) -> torch.Tensor:
-        boolean = torch.as_tensor(rows, device=self.device)[:, None]
+        boolean = host.to_device(rows, self.device)[:, None]
         if self.kernel != "eager":
             return boolean
         # The eager kernel adds its mask: a boolean one would be added as 0 and 1.

@@ -11,10 +11,11 @@ import torch
 from transformers import PreTrainedModel
 
 from treewise.data.cost import CostGrid
-from treewise.engine.captured_model import CapturedModel, GraphRecorder
+from treewise.engine.captured_model import CapturedModel
 from treewise.engine.passes import EAGER, tree_model_of
 from treewise.engine.profile import rising
 from treewise.engine.random_tree import random_tree, tree_mask
+from treewise.engine.recorded_passes import GraphRecorder
 from treewise.engine.split_attention import use_attention
 from treewise.engine.static_cache import StaticTreeCache
 from treewise.engine.tree_model import TreeModel, settle
@@ -113,7 +114,7 @@ def unmasked_ms(model: PreTrainedModel, num_layers: int, capacity: int, repeats:
 
     play: Callable[[], object] = run
     if runner.device.type == "cuda":
-        recording = GraphRecorder()(run)
+        recording = GraphRecorder(runner.device)(run)
         play = recording.replay
     taken = []
     for repeat in range(repeats + 1):

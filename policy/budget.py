@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treewise.policy.hook import DRAFT, BoolArray, Deployment, Float32Array, Nodes, RoundOutcome
+from treewise.policy.prefixes import Ranked, best_prefixes
 
 Float64Array = NDArray[np.float64]
 
@@ -85,18 +85,11 @@ def shared_survival(nodes: Nodes, among: BoolArray | None = None) -> Float64Arra
     return survival
 
 
-def best_first(
-    rows: NDArray[np.integer], worth: Float64Array | Float32Array, nodes: Nodes, requests: int
-) -> list[NDArray[np.integer]]:
-    """`rows` (ascending) of each of `requests` requests, those of most `worth` [all rows] first; ties as they were."""
-    owner = nodes.request[rows]
-    order = rows[np.lexsort((-worth[rows], owner))]
-    ends = [0, *np.bincount(owner, minlength=requests).cumsum().tolist()]
-    return [order[start:end] for start, end in pairwise(ends)]
-
-
 def keep_by_price(
-    survival: Float64Array | Float32Array, nodes: Nodes, curves: Sequence[Float64Array], tokens_per_ms: Float64Array
+    survival: Float64Array | Float32Array,
+    nodes: Nodes,
+    curves: Sequence[Float64Array] | Float64Array,
+    tokens_per_ms: Float64Array,
 ) -> BoolArray:
     """The admitted nodes worth verifying, request by request, each priced as though alone; roots are True. [rows].
 
@@ -105,9 +98,11 @@ def keep_by_price(
     """
     keep = np.asarray(nodes.parent < 0).copy()
     inner = np.flatnonzero(nodes.admitted & (nodes.parent >= 0))
-    of_each = best_first(inner, survival, nodes, len(curves))
-    for rows, curve, rate in zip(of_each, curves, tokens_per_ms.tolist(), strict=True):
-        keep[rows[: best_prefix(survival[rows], curve[: len(rows) + 1], rate)]] = True
+    ranked = Ranked.of(inner, survival, nodes.request, len(curves))
+    gains = ranked.table(survival[ranked.rows])
+    prices = np.asarray([curve[: gains.shape[1] + 1] for curve in curves])
+    kept = best_prefixes(gains, prices, tokens_per_ms)
+    keep[ranked.rows[ranked.place < kept[ranked.owner]]] = True
     return keep
 
 

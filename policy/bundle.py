@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from treewise.data.envelope import Envelope, PriorTable
-from treewise.data.errors import BundleError, ParameterError, SchemaVersionError
+from treewise.data.errors import BundleError, ParameterError, SchemaVersionError, require
 from treewise.data.pair import PairDescription
+from treewise.data.whole_file import naming
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
 from treewise.policy.hook import Deployment
 from treewise.policy.planner import PlannerSettings
+from treewise.policy.rank_table import SOURCE_SETS, sources_name
+from treewise.policy.recalibration import Correction
 from treewise.policy.scorer import Calibration
 
 SCHEMA_VERSION = 1
@@ -27,8 +30,9 @@ _MODELS = ("match", "growth")
 _FILES = tuple(f"{model}.{form}" for model in _MODELS for form in (ONNX, TEXT))
 _NAMES = {
     *("schema_version", "pair", "features", "features_sha256", "growth_features", "envelope", "prior_table"),
-    *("planner", "call_ms", "calibration", "provenance", "report", "files"),
+    *("planner", "call_ms", "calibration", "corrections", "provenance", "report", "files"),
 }
+_LATER = {"corrections"}  # names that bundles of this schema may lack: made before there was such a thing
 T = TypeVar("T")
 
 
@@ -51,6 +55,7 @@ class Bundle:
     prior_table: PriorTable
     growth: Model | None = None  # None: the planner reads growth chances off agreement and priors
     planner: PlannerSettings = field(default_factory=PlannerSettings)
+    corrections: dict[int, Correction] = field(default_factory=dict)  # of the match model, by source bits that serve
     call_ms: float = 0.1  # median of one policy call, where it was trained
     features: tuple[str, ...] = FEATURES
     growth_features: tuple[str, ...] = GROWTH_FEATURES
@@ -75,8 +80,8 @@ class Bundle:
             new.mkdir()
             contents = self._contents()
             for name, content in contents.items():
-                _write(new / name, content)
-            _write(new / INDEX, (json.dumps(self._index(contents), indent=1) + "\n").encode("utf-8"))
+                _write(new / name, content, target / name)
+            _write(new / INDEX, (json.dumps(self._index(contents), indent=1) + "\n").encode("utf-8"), target / INDEX)
             old = stage / "old"
             if target.exists():
                 target.rename(old)
@@ -118,6 +123,7 @@ class Bundle:
                 envelope=Envelope.from_json(index["envelope"]),
                 prior_table=PriorTable(tuple(float(value) for value in index["prior_table"])),
                 planner=PlannerSettings.from_json(index["planner"]),
+                corrections=_corrections(index.get("corrections", {})),
                 call_ms=float(index["call_ms"]),
                 features=features,
                 growth_features=growth_features,
@@ -172,6 +178,9 @@ class Bundle:
             "planner": self.planner.to_json(),
             "call_ms": self.call_ms,
             "calibration": calibration,
+            "corrections": {
+                sources_name(bits): [found.intercept, found.slope] for bits, found in sorted(self.corrections.items())
+            },
             "provenance": self.provenance,
             "report": self.report,
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
@@ -206,8 +215,9 @@ def _features_hash(features: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(features).encode("utf-8")).hexdigest()
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
+def _write(path: Path, content: bytes, place: Path) -> None:
+    # `place`: where it is to go
+    with naming(place), path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -227,8 +237,8 @@ def _read_index(base: Path) -> dict[str, Any]:
     version = index.get("schema_version")
     if version != SCHEMA_VERSION:
         raise SchemaVersionError("bundle", version, SCHEMA_VERSION, "train it again with `treewise train`")
-    if set(index) != _NAMES:
-        missing, unknown = sorted(_NAMES - set(index)), sorted(set(index) - _NAMES)
+    missing, unknown = sorted(_NAMES - _LATER - set(index)), sorted(set(index) - _NAMES)
+    if missing or unknown:
         raise BundleError(f"{path} must hold its {len(_NAMES)} names, got {missing} missing and {unknown} unknown")
     for name in ("pair", "envelope", "planner", "calibration", "provenance", "report", "files"):
         _expect(index, name, dict)
@@ -242,6 +252,13 @@ def _expect(index: dict[str, Any], name: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise BundleError(f"{name} must be a {kind.__name__} in {INDEX}, got {type(value).__name__}")
     return value
+
+
+def _corrections(value: Any) -> dict[int, Correction]:
+    """What `Bundle._index` wrote. Raises `ParameterError`, `TypeError` or `ValueError` where it is not that."""
+    is_known = isinstance(value, dict) and set(value) <= set(SOURCE_SETS)
+    require(is_known, "corrections", f"by {', '.join(SOURCE_SETS)}", value)
+    return {SOURCE_SETS[name]: Correction(*(float(part) for part in found)) for name, found in value.items()}
 
 
 def _strings(index: dict[str, Any], name: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from treewise.policy.hook import (
     RoundContext,
     State,
 )
-from treewise.policy.request_part import RequestPart
+from treewise.policy.request_part import RequestPart, expand_in_parts, select_in_parts
 from treewise.policy.rule import RulePolicy
 from treewise.policy.task_recogniser import UNKNOWN
 from treewise.policy.task_table import TaskTable
@@ -91,23 +91,14 @@ class ByTaskPolicy(RulePolicy[ByTaskSettings]):
         specs = self._specs(level.context)
         if len(set(specs)) == 1:
             return self._rules[specs[0]].expand(level)
-        count = len(level.candidates.parent)
-        admit, grow = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.uint8)
-        for rule, part in self._parts(specs, level):
-            answer = rule.expand(part.level(level))
-            own = part.chosen[level.candidates.request]
-            admit[own], grow[own] = answer.admit, answer.grow
-        return Expansion(admit, grow)
+        return expand_in_parts(((rule.expand, part) for rule, part in self._parts(specs, level)), level)
 
     def select(self, forest: ForestView) -> BoolArray:
         """Each request's rule answers for its rows."""
         specs = self._specs(forest.context)
         if len(set(specs)) == 1:
             return self._rules[specs[0]].select(forest)
-        kept = np.zeros(len(forest.nodes.parent), dtype=np.bool_)
-        for rule, part in self._parts(specs, forest):
-            kept[part.rows] = rule.select(part.view(forest.context))
-        return kept
+        return select_in_parts(((rule.select, part) for rule, part in self._parts(specs, forest)), forest)
 
     def _specs(self, context: RoundContext) -> list[str]:
         spare = self.table.settings[UNKNOWN]

@@ -44,22 +44,25 @@ class ChainPolicy(RulePolicy[ChainSettings]):
             return Expansion(admit, self._grow(level, admit))
         admit = admit.copy()
         tip_rows = np.zeros(count, dtype=np.bool_)
-        tips = self._tips(level)
-        first = rank_in_group(candidates.prior, candidates.parent) == 0
-        for place in np.flatnonzero(first).tolist():  # parents come first, so the tip moves down as the rows go by
-            request = int(candidates.request[place])
-            if candidates.parent[place] == tips[request] and candidates.depth[place] <= self.settings.length:
-                admit[place] = True
-                tips[request] = level.start + place
-        fresh = tips - level.start
-        tip_rows[fresh[fresh >= 0]] = True
+        request, parent, tips = candidates.request, candidates.parent, self._tips(level)
+        last = np.full(len(tips), -1)  # the chain's last candidate
+        while True:
+            below = np.flatnonzero(parent == tips[request])
+            best = below[rank_in_group(candidates.prior[below], request[below]) == 0]
+            best = best[candidates.depth[best] <= self.settings.length]
+            if not best.size:
+                break
+            admit[best] = True
+            tips[:] = -2  # where the chain has ended
+            tips[request[best]] = level.start + best
+            last[request[best]] = best
+        tip_rows[last[last >= 0]] = True
         return Expansion(admit, self._grow(level, tip_rows & (candidates.depth < self.settings.length)))
 
     @staticmethod
     def _tips(level: Level) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Deepest row of each request's chain before this level, [requests]."""
         tips = np.arange(len(level.context.request_id))
-        forest = level.forest
-        for row in np.flatnonzero(forest.admitted[: level.start]).tolist():
-            tips[forest.request[row]] = row  # one path: later admitted rows are deeper
+        rows = np.flatnonzero(level.forest.admitted[: level.start])
+        tips[level.forest.request[rows]] = rows  # one path: later admitted rows are deeper, and the last stays
         return tips

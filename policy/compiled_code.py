@@ -1,8 +1,9 @@
-"""Machine code for the learned policy's arithmetic, made by numba.
+"""Machine code for the learned policy's arithmetic and for replay's trees, made by numba.
 
-Only modules whose name begins with `compiled` import numba, and nothing imports those but the learned policy, when it
-is made; without the extra `fast` the same decisions come from numpy. Every function has one signature, so all of it is
-compiled, or read from the cache on disk, while its module is imported, and never during a call.
+Only modules whose name begins with `compiled` import numba, and nothing imports those but the learned policy and
+batched replay, when they are made; without the extra `fast` the same decisions come from numpy. Every function has one
+signature, so all of it is compiled, or read from the cache on disk, while its module is imported, and never during a
+call.
 
 The cache notices changes of the module that holds a function, not of others. So such a function calls none of another
 module and reads no constant of one: what it needs is handed in.

@@ -16,12 +16,15 @@ from treewise.policy.hook import (
     Expansion,
     ForestView,
     Level,
+    Nodes,
     Reach,
     RequestInfo,
+    RoundContext,
     RoundOutcome,
     State,
     TreePolicy,
 )
+from treewise.policy.request_part import RequestPart, expand_in_parts, select_in_parts
 from treewise.policy.topn import TopNPolicy, TopNSettings
 
 MAX_OVERRUNS = 3  # in a row
@@ -34,8 +37,9 @@ class ContainedPolicy:
 
     Every failure is counted and kept as `last_error`, the first one is told with a `RuntimeWarning` unless `is_quiet`;
     the next round tries the policy again. Three calls in a row over `time_limit_ms` suspend it until the next `begin`.
-    In a batch a suspension is everybody's, and one for a request that the policy could not begin ends with the request.
-    Only `bind` may raise.
+    In a batch that suspension is everybody's. A request that the policy could not begin is suspended alone, as long as
+    it lasts: the fallback decides its part of every round, and the policy is shown the others as though it was not
+    there, but for the batch size that prices are shared by. Only `bind` may raise.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class ContainedPolicy:
         self.num_suspensions = 0
         self.last_error: Exception | None = None
         self.round_fallback = False  # this round was finished by the fallback after a failure
-        self.round_suspended = False  # this round never reached the policy
+        self.round_suspended = False  # this round never reached the policy, for no request
         self.round_calls = 0  # expand and select of this round that reached the policy
         self.round_ms = 0.0  # what they took
         self.is_quiet = is_quiet  # failures are told no more
@@ -86,45 +90,53 @@ class ContainedPolicy:
         self.fallback.bind(deployment)
 
     def begin(self, request: RequestInfo) -> None:
-        """Lift a suspension; a policy that cannot even begin is suspended for the request."""
+        """Lift a suspension; a policy that cannot even begin is suspended for this request alone."""
         self._suspended = False
         self._overruns = 0
+        self._unbegun.discard(request.request_id)
         self.fallback.begin(request)
         try:
             self.policy.begin(request)
         except Exception as error:
             self._fail(error)
-            self._suspend()
+            self.num_suspensions += 1
             self._unbegun.add(request.request_id)
 
     def expand(self, level: Level) -> Expansion:
-        """The policy's answer if it is one, else the fallback's."""
+        """The policy's answer if it is one, else the fallback's; in parts where the policy began some requests only."""
+        part = self._part(level.context, level.forest)
         if level.index == 0:
             self.round_fallback = False
-            self.round_suspended = self._suspended or bool(self._unbegun)
+            self.round_suspended = self._suspended or (part is not None and not part.chosen.any())
             self.round_calls = 0
             self.round_ms = 0.0
         if not (self.round_suspended or self.round_fallback):
             try:
-                return self._timed(lambda: checked_expansion(self.policy.expand(level), len(level.candidates.parent)))
+                if part is None:
+                    return self._expand(level)
+                return expand_in_parts([(self._expand, part), (self.fallback.expand, part.rest)], level)
             except Exception as error:
                 self._fall_back(error)
         return self.fallback.expand(level)
 
     def select(self, forest: ForestView) -> BoolArray:
-        """The policy's answer if it is one, else the fallback's."""
+        """The policy's answer if it is one, else the fallback's; in parts as `expand`."""
         if not (self.round_suspended or self.round_fallback):
             try:
-                return self._timed(lambda: checked_selection(self.policy.select(forest), len(forest.nodes.parent)))
+                part = self._part(forest.context, forest.nodes)
+                if part is None:
+                    return self._select(forest)
+                return select_in_parts([(self._select, part), (self.fallback.select, part.rest)], forest)
             except Exception as error:
                 self._fall_back(error)
         return self.fallback.select(forest)
 
     def observe(self, outcome: RoundOutcome) -> None:
-        """Tell the policy, unless it is suspended."""
-        if not (self._suspended or self._unbegun):
+        """Tell the policy of the requests that it began, unless it is suspended."""
+        part = self._part(outcome.context, outcome.nodes)
+        if not self._suspended and (part is None or part.chosen.any()):
             try:
-                self.policy.observe(outcome)
+                self.policy.observe(outcome if part is None else part.outcome(outcome))
             except Exception as error:
                 self._fail(error)
 
@@ -135,6 +147,23 @@ class ContainedPolicy:
             self.policy.finish(request_id, reason)
         except Exception as error:
             self._fail(error)
+
+    def is_suspended(self, request_id: int) -> bool:
+        """Whether the round in progress, or the last one, never reached the policy for a request that takes part."""
+        return self.round_suspended or request_id in self._unbegun
+
+    def _part(self, context: RoundContext, forest: Nodes) -> RequestPart | None:
+        """The requests of a round that the policy began; None where it began all."""
+        if not self._unbegun:
+            return None
+        begun = [request not in self._unbegun for request in context.request_id.tolist()]
+        return None if all(begun) else RequestPart(np.asarray(begun, dtype=np.bool_), forest)
+
+    def _expand(self, level: Level) -> Expansion:
+        return self._timed(lambda: checked_expansion(self.policy.expand(level), len(level.candidates.parent)))
+
+    def _select(self, forest: ForestView) -> BoolArray:
+        return self._timed(lambda: checked_selection(self.policy.select(forest), len(forest.nodes.parent)))
 
     def _timed(self, call: Callable[[], Answer]) -> Answer:
         """Run one call of the policy; a late answer still counts as an answer."""

@@ -53,7 +53,11 @@ class EntropyPolicy(RulePolicy[EntropySettings]):
             return Expansion(roots, self._grow(level, roots))
         entropy = forest.draft_entropy
         width = np.where(entropy < settings.low_bits, 1, np.where(entropy <= settings.high_bits, settings.mid_width, 0))
-        by_state = rank_in_group(forest.prior, forest.parent) < width  # NaN entropy: width 0
+        has_fresh = np.zeros(len(forest.parent), dtype=np.bool_)
+        has_fresh[level.candidates.parent] = True
+        rows = np.flatnonzero(has_fresh[forest.parent])  # siblings of candidates: what else is there was decided
+        by_state = np.zeros_like(has_fresh)
+        by_state[rows] = rank_in_group(forest.prior[rows], forest.parent[rows]) < width[rows]  # NaN entropy: width 0
         is_free = (forest.sources & FREE) > 0
         inside = (
             (by_state | is_free)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import require
-from treewise.policy.budget import Float64Array, best_first, best_prefix, keep_by_price, modelled_ms, shared_survival
+from treewise.policy.budget import Float64Array, keep_by_price, modelled_ms, shared_survival
 from treewise.policy.hook import (
     DRAFT,
     FREE,
@@ -18,14 +18,16 @@ from treewise.policy.hook import (
     Deployment,
     Expansion,
     ForestView,
+    Int32Array,
     Level,
     Nodes,
     RequestInfo,
+    RoundContext,
     RoundOutcome,
     State,
 )
-from treewise.policy.planner import Prices
-from treewise.policy.pricing import Pricing
+from treewise.policy.prefixes import Ranked, best_prefixes
+from treewise.policy.pricing import Pricing, RoundPrices
 from treewise.policy.rule import RulePolicy, SourceChoice
 
 Int64Array = NDArray[np.int64]
@@ -80,11 +82,12 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         super().__init__(settings)
         self._records: dict[int, _Record] = {}
         self._deployment: Deployment | None = None
+        self._priced: tuple[RoundContext, RoundPrices] | None = None  # of this round
 
     def bind(self, deployment: Deployment) -> None:
         """Take the price of milliseconds too."""
         super().bind(deployment)
-        self._deployment, self._pricing = deployment, Pricing(deployment)
+        self._deployment, self._pricing, self._priced = deployment, Pricing(deployment), None
 
     def begin(self, request: RequestInfo) -> None:
         """Start from the rate of plain decoding."""
@@ -102,34 +105,28 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
             return Expansion(admit, grow)
         survival = self._survival(forest)
         open_mass = self._uncovered_roots(candidates) if level.index == 0 else _open_mass(forest, survival)
-        requests = len(level.context.request_id)
+        requests, kappa = len(level.context.request_id), self.settings.kappa
+        ranked = Ranked.of(may_draft, open_mass, forest.request, requests).first(self.settings.beam)
+        if level.index and kappa is not None:
+            fresh = [open_mass[level.start :][candidates.request == request] for request in range(requests)]
+            pays = np.where([float(own.sum()) >= kappa for own in fresh], ranked.counts, 0)
+        else:
+            pays = self._worth_drafting(level, ranked, open_mass, survival)
         draft = np.zeros_like(admit)
-        inner = best_first(np.flatnonzero(forest.parent >= 0), survival, forest, requests)
-        for request, rows in enumerate(best_first(may_draft, open_mass, forest, requests)):
-            if not rows.size:
-                continue
-            rows = rows[: self.settings.beam]
-            kappa = self.settings.kappa
-            if level.index and kappa is not None:
-                fresh = forest.request[level.start :] == request
-                pays = len(rows) if float(open_mass[level.start :][fresh].sum()) >= kappa else 0
-            else:
-                pays = self._worth_drafting(level, request, rows, open_mass[rows], survival[inner[request]])
-            draft[rows[:pays] - level.start] = True
+        draft[ranked.rows[ranked.place < pays[ranked.owner]] - level.start] = True
         return Expansion(admit, grow | self._grow(level, draft, DRAFT))
 
     def select(self, forest: ForestView) -> BoolArray:
         """The node set with the most survival left after its price; each request is priced as though alone."""
         context, nodes = forest.context, forest.nodes
-        sizes = np.bincount(nodes.request, minlength=len(context.request_id))
-        places = zip(context.request_id.tolist(), context.position.tolist(), sizes.tolist(), strict=True)
-        prices = [self._prices(*place) for place in places]
-        rates = np.asarray([own.rate for own in prices])
-        return keep_by_price(self._survival(nodes), nodes, [own.curves.verify for own in prices], rates)
+        most = int(np.bincount(nodes.request, minlength=len(context.request_id)).max())
+        prices = self._prices(context, most)
+        return keep_by_price(self._survival(nodes), nodes, prices.verify[prices.curve_of], prices.rates)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update the request's rate, and how often a growth held the next token."""
         nodes, context = outcome.nodes, outcome.context
+        self._priced = None
         spent = modelled_ms(outcome, self._bound)
         held, known = np.zeros((2, len(nodes.parent)), dtype=np.bool_)
         inner = nodes.parent >= 0
@@ -161,51 +158,64 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         """Probability that each row's whole path matches, by the priors, [rows]."""
         return shared_survival(nodes)
 
-    def _prices(self, request_id: int, position: int, nodes: int) -> Prices:
-        """Prices with a verify curve of `nodes` nodes at least; the rate is never below plain decoding's.
+    def _prices(self, context: RoundContext, nodes: int) -> RoundPrices:
+        """Prices with verify curves of `nodes` nodes at least; rates are never below plain decoding's.
 
         Plain decoding is always open.
         """
-        record = self._records[request_id]
-        prices = self._pricing.cover(self._pricing.at(position, record.tokens / max(record.ms, 1e-9)), nodes)
-        return prices if self.settings.rate is None else replace(prices, rate=self.settings.rate)
+        if self._priced is None or self._priced[0] is not context or self._priced[1].verify.shape[1] <= nodes:
+            records = [self._records[request] for request in context.request_id.tolist()]
+            asked = [
+                self._pricing.cover(self._pricing.at(position, record.tokens / max(record.ms, 1e-9)), nodes)
+                for record, position in zip(records, context.position.tolist(), strict=True)
+            ]
+            prices = RoundPrices.of(asked)
+            rate = self.settings.rate
+            self._priced = context, prices if rate is None else replace(prices, rates=np.full(len(asked), rate))
+        return self._priced[1]
 
     def _uncovered_roots(self, roots: Nodes) -> Float64Array:
         """Open mass of the roots once the free sources have made their first offer, [roots]."""
         taken = np.zeros(len(roots.parent), dtype=np.float64)
         if self._bits & LOOKUP:
-            pairs = zip(roots.lookup_match_length.tolist(), roots.lookup_share.tolist(), strict=True)
-            table = self._bound.prior_table
-            taken[:] = [table.prior(int(m), s) if m > 0 and s > 0 else 0.0 for m, s in pairs]
+            table = np.asarray(self._bound.prior_table.by_match_length, dtype=np.float64)
+            known = np.flatnonzero((roots.lookup_match_length > 0) & (roots.lookup_share > 0))  # NaN: no
+            length = roots.lookup_match_length[known].astype(np.int64)
+            taken[known] = table[np.minimum(length, len(table) - 1)] * roots.lookup_share[known].astype(np.float64)
         if self._bits & RECYCLED:
             taken = np.fmax(taken, roots.recycled_prob)
         return np.asarray(1.0 - taken)
 
     def _worth_drafting(
-        self, level: Level, request: int, rows: NDArray[np.integer], open_mass: Float64Array, sure: Float64Array
-    ) -> int:
-        """How many of `rows` (most open mass first) a growth should run on; 0: no growth.
-
-        `sure` is the survival of the request's nodes so far, falling.
-        """
-        context, cost = level.context, self._bound.cost
-        record = self._records[int(context.request_id[request])]
-        held = record.hits / record.growths
-        probe = self.settings.probe_rounds
+        self, level: Level, ranked: Ranked, open_mass: Float64Array, survival: Float64Array
+    ) -> NDArray[np.integer]:
+        """How many of each request's `ranked` rows (most open mass first) a growth should run on; 0: no growth."""
+        context, cost, forest = level.context, self._bound.cost, level.forest
+        requests = len(context.request_id)
+        records = [self._records[request] for request in context.request_id.tolist()]
+        held = np.asarray([record.hits / record.growths for record in records])
         if level.index == 0:
-            if 0 < probe <= record.rounds_without_draft:
-                return 1
-            agreement = float(context.draft_agreement[request])
-            held = held if np.isnan(agreement) else agreement
-        nodes = len(sure) + len(rows)
-        priced = self._prices(int(context.request_id[request]), int(context.position[request]), nodes)
-        curve = priced.curves.verify
-        kept = best_prefix(sure, curve[: len(sure) + 1], priced.rate)
-        tokens = _growth_tokens(level.forest, rows, int(context.catch_up[request]))
-        prices = np.zeros(len(rows) + 1, dtype=np.float64)
-        prices[1:] = priced.curves.draft_ms(tokens) + cost.policy_ms + cost.level_ms
-        prices += curve[kept : kept + len(rows) + 1] - curve[kept]  # each growth is to add about one row
-        return best_prefix(held * open_mass, prices, priced.rate)
+            agreement = context.draft_agreement.astype(np.float64)
+            held = np.where(np.isnan(agreement), held, agreement)
+        inner = Ranked.of(np.flatnonzero(forest.parent >= 0), survival, forest.request, requests)
+        sure = inner.table(survival[inner.rows])
+        gains = ranked.table(held[ranked.owner] * open_mass[ranked.rows])
+        nodes, most = sure.shape[1], gains.shape[1]
+        priced = self._prices(context, nodes + most)
+        verify, number = priced.verify, priced.curve_of
+        kept = best_prefixes(sure, verify[number, : nodes + 1], priced.rates)
+        prices = np.zeros((requests, most + 1))
+        prices[:, 1:] = (
+            priced.draft_ms(_growth_tokens(forest, ranked, context.catch_up)) + cost.policy_ms + cost.level_ms
+        )
+        # Each growth is to add about one row.
+        prices += verify[number[:, None], kept[:, None] + np.arange(most + 1)] - verify[number, kept][:, None]
+        pays = best_prefixes(gains, prices, priced.rates)
+        probe = self.settings.probe_rounds
+        if level.index == 0 and probe:
+            waited = np.asarray([record.rounds_without_draft for record in records])
+            pays[(waited >= probe) & (ranked.counts > 0)] = 1
+        return pays
 
 
 def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
@@ -215,15 +225,22 @@ def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
     return np.maximum(survival - covered, 0.0)
 
 
-def _growth_tokens(forest: Nodes, rows: NDArray[np.integer], catch_up: int) -> Int64Array:
-    """Draft tokens that growing the first 1, 2, .. of `rows` runs, missing ancestors and catch-up included, [rows]."""
-    run: set[int] = set()
-    extra = 0
-    counts = []
-    for row in rows.tolist():
-        while row >= 0 and row not in run and not forest.drafted[row]:
-            run.add(row)
-            extra += catch_up if forest.parent[row] < 0 else 0
-            row = int(forest.parent[row])
-        counts.append(len(run) + extra)
-    return np.asarray(counts, dtype=np.int64)
+def _growth_tokens(forest: Nodes, ranked: Ranked, catch_up: Int32Array) -> Int64Array:
+    """Draft tokens that growing each request's first 1, 2, .. rows runs, [requests, most].
+
+    Missing ancestors and catch-up [requests] are included; behind a request's last row its sum goes on.
+    """
+    ran, parent = forest.drafted.copy(), forest.parent
+    tokens = np.zeros((len(ranked.counts), int(ranked.counts.max(initial=0))), dtype=np.int64)
+    for place in range(tokens.shape[1]):
+        chosen = ranked.place == place
+        line, owner = ranked.rows[chosen], ranked.owner[chosen]
+        while line.size:
+            fresh = ~ran[line]
+            line, owner = line[fresh], owner[fresh]
+            ran[line] = True
+            above = parent[line]
+            tokens[owner, place] += np.where(above < 0, 1 + catch_up[owner], 1)
+            inner = above >= 0
+            line, owner = above[inner], owner[inner]
+    return tokens.cumsum(axis=1)

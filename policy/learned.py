@@ -31,6 +31,7 @@ from treewise.policy.hook import (
     State,
 )
 from treewise.policy.planner import Float64Array, IndexArray, PlannerSettings
+from treewise.policy.recalibration import NO_CORRECTION, CorrectedScorer
 from treewise.policy.row_scores import RowScores
 from treewise.policy.scorer import LightGBMScorer, OnnxScorer, Scorer
 from treewise.policy.weighing import AGREEMENT as AGREEMENT
@@ -112,7 +113,8 @@ class LearnedPolicy:
             from treewise.policy.compiled_weighing import CompiledWeighing
 
             self._weigh = CompiledWeighing
-        self._match = make_scorer(bundle.match, scorer, compiled)
+        self._corrected = CorrectedScorer(make_scorer(bundle.match, scorer, compiled))
+        self._match: Scorer = self._corrected
         self._growth = make_scorer(bundle.growth, scorer, compiled) if bundle.growth is not None else None
         self._records: dict[int, _Record] = {}
         self._deployment: Deployment | None = None
@@ -147,6 +149,7 @@ class LearnedPolicy:
     def bind(self, deployment: Deployment) -> None:
         """Take the prices. Raises `BundleError` where the deployment reaches outside the bundle's envelope."""
         self.bundle.check_deployment(deployment)
+        self._corrected.correction = self.bundle.corrections.get(deployment.sources, NO_CORRECTION)
         # Its own calls are priced by its own time.
         cost = replace(deployment.cost, policy_ms=share_of_call(self.call_ms, deployment.cost.requests))
         self._deployment = replace(deployment, cost=cost)

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from treewise.policy.budget import padded_sizes
 from treewise.policy.hook import Deployment
 from treewise.policy.planner import PRICED_NODES, Curves, Prices
 
 KEPT_CURVES = 1024  # capacities
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPrices:
+    """The prices of all requests of a round."""
+
+    rates: NDArray[np.float64]  # [requests] tokens per millisecond
+    curve_of: NDArray[np.intp]  # [requests] requests at the same capacity share their curves
+    verify: NDArray[np.float64]  # [curves, nodes + 1] milliseconds
+    draft: NDArray[np.float64]  # [curves, tokens + 1]
+    curves: tuple[Curves, ...]  # [curves]
+
+    @classmethod
+    def of(cls, prices: Sequence[Prices]) -> RoundPrices:
+        """Of each request's own `prices`."""
+        numbers: dict[int, int] = {}
+        curve_of = [numbers.setdefault(id(own.curves), len(numbers)) for own in prices]
+        curves = tuple({id(own.curves): own.curves for own in prices}.values())
+        nodes = min(len(own.verify) for own in curves)
+        return cls(
+            np.asarray([own.rate for own in prices]),
+            np.asarray(curve_of),
+            np.stack([own.verify[:nodes] for own in curves]),
+            np.stack([own.draft for own in curves]),
+            curves,
+        )
+
+    def draft_ms(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Milliseconds of growths of `tokens` [requests, n], ascending."""
+        most = self.draft.shape[1] - 1
+        found: NDArray[np.float64] = self.draft[self.curve_of[:, None], np.minimum(tokens, most)]
+        for request in np.flatnonzero(tokens[:, -1:].max(axis=1, initial=0) > most).tolist():
+            found[request] = self.curves[self.curve_of[request]].draft_ms(tokens[request])
+        return found
 
 
 class Pricing:

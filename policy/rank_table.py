@@ -22,7 +22,7 @@ def sources_name(bits: int) -> str:
     return "+".join(source.name for source in SOURCES if bits & source.bit) or "none"
 
 
-_BITS = {sources_name(bits): bits for bits in range(1, 1 << len(SOURCES))}
+SOURCE_SETS = {sources_name(bits): bits for bits in range(1, 1 << len(SOURCES))}  # bits of every choice of sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def _by_sources(value: dict[str, Any], name: str) -> list[tuple[str, int, Any]]:
     rows = value[name]
     require(isinstance(rows, dict), name, "a JSON object", rows)
     for sources in rows:
-        require(sources in _BITS, name, f"by sources such as {', '.join(_BITS)}", sources)
-    return [(sources, _BITS[sources], row) for sources, row in rows.items()]
+        require(sources in SOURCE_SETS, name, f"by sources such as {', '.join(SOURCE_SETS)}", sources)
+    return [(sources, SOURCE_SETS[sources], row) for sources, row in rows.items()]
 
 
 def _numbers(sources: str, ranks: Any) -> tuple[float, ...]:

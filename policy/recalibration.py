@@ -106,6 +106,7 @@ class Recalibration:
             step *= min(1.0, LONGEST_STEP / max(float(np.abs(step).max()), 1e-12))
             theta = theta + step
             theta[0] = np.clip(theta[0], -LARGEST_INTERCEPT, LARGEST_INTERCEPT)
+            theta[1] = np.clip(theta[1], *SLOPES)  # a sum of differences may end a hair outside
             if float(np.abs(step).max()) < 1e-4:
                 break
         expected = _probability(theta @ design)
@@ -116,6 +117,40 @@ class Recalibration:
         self._waiting.clear()
         self._num_waiting = 0
         self.refits += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A correction that stays: intercept + slope times log-odds."""
+
+    intercept: float = 0.0
+    slope: float = 1.0
+
+    def __post_init__(self) -> None:
+        least, most = SLOPES
+        require(abs(self.intercept) <= LARGEST_INTERCEPT, "intercept", f"within {LARGEST_INTERCEPT:g}", self.intercept)
+        require(least <= self.slope <= most, "slope", f"between {least:g} and {most:g}", self.slope)
+
+    def corrected(self, probability: Float32Array) -> Float32Array:
+        """Probabilities [n] for the model's `probability` [n]; the same array where it is the identity."""
+        if self == NO_CORRECTION:
+            return probability
+        return _probability(self.intercept + self.slope * log_odds(probability)).astype(np.float32)
+
+
+NO_CORRECTION = Correction()
+
+
+class CorrectedScorer:
+    """A scorer behind a correction that is set where it is bound."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self.correction = NO_CORRECTION
+
+    def score(self, features: Float32Array) -> Float32Array:
+        """Corrected probabilities [n] of feature rows [n, features]."""
+        return self.correction.corrected(self._scorer.score(features))
 
 
 class RecalibratedScorer:

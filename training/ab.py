@@ -25,6 +25,8 @@ from treewise.training.statistics import RESAMPLES, SpeedRatio
 from treewise.training.tally import Tally, joined
 from treewise.training.verdict import FEW_PROMPTS, MARGIN
 
+DEPTH_ORACLE_TOKENS = 20_000  # of text x policies x profiles, up to which depth oracles take but seconds
+
 
 def ab(
     traces: Sequence[LoggedTrace],
@@ -97,7 +99,7 @@ def ab(
         margin=margin,
         warnings=(
             *few_prompts({row.task: row.prompts for row in rows if row.profile == profiles[0]}),
-            *_overlap(traces, tuned_on),
+            *tuned_too(traces, tuned_on),
             *told_labels(contenders, traces),
         ),
     )
@@ -142,6 +144,12 @@ class _Family:
     def _row(self, name: str, task: str, against: Tally | None, is_oracle: bool) -> AbRow:
         tally = self._tally(name, task)
         return row_of(self.profile, name, task, tally, against, is_oracle, self.resamples, self.seed)
+
+
+def has_cheap_depth_oracles(traces: Sequence[LoggedTrace], replays: int) -> bool:
+    """Whether depth oracles take but seconds where `traces` are replayed so many times: policies x profiles."""
+    tokens = sum(entry.num_tokens for trace in traces for entry in trace.entries)
+    return tokens * replays <= DEPTH_ORACLE_TOKENS
 
 
 def contenders_of(policies: Sequence[str | TreePolicy | Contender]) -> list[Contender]:
@@ -204,7 +212,7 @@ def few_prompts(by_task: Mapping[str, int]) -> list[str]:
     return [f"tasks with fewer than {FEW_PROMPTS} prompts have intervals too narrow: {', '.join(few)}"] if few else []
 
 
-def _overlap(traces: Sequence[LoggedTrace], tuned_on: Sequence[LoggedTrace]) -> list[str]:
+def tuned_too(traces: Sequence[LoggedTrace], tuned_on: Sequence[LoggedTrace]) -> list[str]:
     """A warning where a prompt, told by its id and its length in tokens, is judged and was tuned on."""
     judged_prompts, tuned = (
         {(request.prompt_id, request.prompt_tokens) for trace in group for request in trace.entries}

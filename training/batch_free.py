@@ -23,6 +23,7 @@ from treewise.policy.hook import (
     RecycledSource,
     UInt8Array,
 )
+from treewise.policy.learned import uses_compiled
 from treewise.policy.round import RoundBuilder
 from treewise.training.logged_batch import BatchPlaces
 from treewise.training.logged_columns import LoggedColumns
@@ -105,8 +106,7 @@ class BatchFreeGrowth(FreeGrowth):
         said, places, asked = self._said, line["place"], line[ASKED]
         lacks = asked & ~said.asked[places]
         if lacks.any():
-            name = "lookup" if (lacks & LOOKUP).any() else "recycled guesses"
-            raise CoverageError(f"the log did not ask the {name} there")
+            raise not_asked(LOOKUP if (lacks & LOOKUP).any() else RECYCLED)
         return {
             "row": line["row"],
             BELOW: np.where(asked & LOOKUP, said.match_length[places], _NAN),
@@ -195,6 +195,11 @@ class BatchFreeGrowth(FreeGrowth):
         return np.asarray(tops)
 
 
+def not_asked(bit: int) -> CoverageError:
+    """The error of a log that did not ask the free source of `bit`."""
+    return CoverageError(f"the log did not ask the {'lookup' if bit == LOOKUP else 'recycled guesses'} there")
+
+
 class BatchBuilder(RoundBuilder):
     """A `RoundBuilder` whose free sources are the columns of a log; it needs no `LookupSource` or `RecycledSource`."""
 
@@ -203,7 +208,13 @@ class BatchBuilder(RoundBuilder):
     ) -> None:
         super().__init__(envelope, prior_table, ranking=ranking)
         self.places = BatchPlaces(columns, self.forest)  # of the forest's rows in the log
-        self._free = BatchFreeGrowth(envelope, prior_table, self.places)
+        if uses_compiled("auto"):
+            from treewise.training.compiled_growth import CompiledDraftGrowth, CompiledFreeGrowth
+
+            self._free = free = CompiledFreeGrowth(envelope, prior_table, self.places)
+            self._draft = CompiledDraftGrowth(envelope, ranking, self.places, free)
+        else:
+            self._free = BatchFreeGrowth(envelope, prior_table, self.places)
         self._sources = np.uint8(sources & FREE)
 
     def _open(

@@ -15,7 +15,7 @@ from treewise.training.contest_work import ContestJob, ContestPart, oracle_colum
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay_result import plain_ms
 from treewise.training.tally import Tally, joined
-from treewise.training.workers import run_parts
+from treewise.training.workers import run_parts, worth_starting
 
 PARTS_A_WORKER = 4  # that the work is cut into at least, so that no worker waits long for the last
 
@@ -54,8 +54,9 @@ def contests(
     see `Replayer`. Raises `CoverageError` where a contender may ask for more than a trace holds.
     """
     job = ContestJob(tuple(traces), tuple(costs), tuple(contenders), envelope, with_depth_oracles, as_recorded)
-    parts = _parts(job, count_workers(job, workers), with_path_oracle)
-    answers = run_parts(job, parts, count_workers(job, workers), advance)
+    count = count_workers(job, workers)
+    parts = _parts(job, count, with_path_oracle)
+    answers = run_parts(job, parts, count, advance)
     by_trace: list[dict[tuple[int, str], dict[int, Tally]]] = [{} for _ in traces]
     for part, found in zip(parts, answers, strict=True):
         for (group, place, name), tally in found.items():
@@ -67,12 +68,18 @@ def contests(
 
 
 def count_workers(job: ContestJob, workers: int) -> int:
-    """`workers`, or 1 where the others could not read a trace or make a policy for themselves.
+    """`workers`, or as many as the job is worth (`worth_starting`) where that is fewer.
 
-    A trace in memory, and a policy that was given as an object, stay in this process.
+    1 where the others could not read a trace or make a policy for themselves: a trace in memory, and a policy that was
+    given as an object, stay in this process.
     """
     can_share = all(trace.is_stored for trace in job.traces)
-    return workers if can_share and all(contender.is_made_anywhere for contender in job.contenders) else 1
+    if not (can_share and all(contender.is_made_anywhere for contender in job.contenders)):
+        return 1
+    rounds = sum(entry.num_rounds for trace in job.traces for entry in trace.entries)
+    alone = job.with_depth_oracles or any(contender.make().state == "session" for contender in job.contenders)
+    replays = len(job.contenders) * len(job.costs)
+    return min(workers, worth_starting(replays * rounds, in_batches=not (alone or job.as_recorded), cores=workers))
 
 
 def _parts(job: ContestJob, workers: int, with_path_oracle: bool) -> list[ContestPart]:

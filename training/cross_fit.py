@@ -52,6 +52,14 @@ class FitRows:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldModel:
+    """A model that was fitted and calibrated on the prompts of other folds."""
+
+    text: str  # LightGBM's text format, thresholds rounded down to float32
+    calibration: Calibration
+
+
+@dataclass(frozen=True, slots=True)
 class FittedModel:
     """A model that was refitted on every prompt, with what held-out folds say about it."""
 
@@ -63,6 +71,7 @@ class FittedModel:
     judged_probability: FloatArray  # [judged rows] of rows that no fold was fitted on, calibrated on the other folds
     gains: FloatArray  # [features] total gain of the refitted model
     trees: int
+    fold_models: tuple[FoldModel, ...] = ()  # [folds] that have not seen the prompts of the fold
 
 
 class MatchModel(Protocol):
@@ -121,6 +130,7 @@ def cross_fit(grower: Grower, rows: FitRows, fold_rows: int, seed: int, step: St
     judged_score = np.zeros(len(judged_x), dtype=np.float64)
     draw = np.random.default_rng(seed)
     sizes: list[int] = []
+    texts: list[str] = []
     for held_out in range(count):
         stop_on = (held_out + 1) % count
         rest = np.flatnonzero((fold != held_out) & (fold != stop_on))
@@ -128,6 +138,7 @@ def cross_fit(grower: Grower, rows: FitRows, fold_rows: int, seed: int, step: St
             rest = np.sort(draw.choice(rest, fold_rows, replace=False))
         grown = grower.grow(rest, np.flatnonzero(fold == stop_on), None)
         sizes.append(grown.size)
+        texts.append(round_thresholds_down(grown.text()))
         for values, folds, scores in ((rows.x, fold, score), (judged_x, rows.judged_fold, judged_score)):
             own = folds == held_out
             if own.any():
@@ -137,10 +148,12 @@ def cross_fit(grower: Grower, rows: FitRows, fold_rows: int, seed: int, step: St
     text = round_thresholds_down(final.text())
     step("final fit")
     calibrated, judged_probability = np.zeros_like(score), np.zeros_like(judged_score)
+    fold_models = []
     for held_out in range(count):
         own = fold == held_out
+        others = fit_calibration(score[~own], rows.label[~own], rows.weight[~own])
+        fold_models.append(FoldModel(texts[held_out], others))
         if own.any():
-            others = fit_calibration(score[~own], rows.label[~own], rows.weight[~own])
             calibrated[own] = others.apply(score[own])
             judged = rows.judged_fold == held_out
             judged_probability[judged] = others.apply(judged_score[judged])
@@ -154,4 +167,5 @@ def cross_fit(grower: Grower, rows: FitRows, fold_rows: int, seed: int, step: St
         judged_probability=judged_probability,
         gains=np.asarray(whole.feature_importance("gain"), dtype=np.float64),
         trees=whole.num_trees(),
+        fold_models=tuple(fold_models),
     )

@@ -26,6 +26,7 @@ from treewise.training.choose_model import ModelName, choose_model, count_choice
 from treewise.training.cross_fit import FitRows, FittedModel, Float32Array, Int64Array, MatchModel, deal_folds
 from treewise.training.dataset import DatasetSettings
 from treewise.training.export import PARITY, export_onnx, parity, trial_rows
+from treewise.training.fit_corrections import fit_corrections
 from treewise.training.fixed_policy import choose_fixed
 from treewise.training.held_out import growth_figures, match_figures, survival_figures
 from treewise.training.logged_trace import LoggedTrace, check_distinct, open_trace
@@ -164,6 +165,7 @@ def train_on(
     chosen = {choice.name for choice in choices if choice.is_kept} or set(models)
     kept = next(name for name in models if name in chosen)
     match, bundle = fitted[kept], bundles[kept]
+    bundle = replace(bundle, corrections=fit_corrections(bundle, match.fold_models, traces, dealt, cost))
     settled = fit_planner(bundle, traces, cost, planner, replays)
     if fixed := choose_fixed(traces, cost, planner):
         bundle.provenance[FIXED] = fixed

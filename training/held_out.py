@@ -22,7 +22,7 @@ def match_figures(rows: Dataset, fitted: FittedModel) -> tuple[Comparison, ...]:
 
 
 def survival_figures(rows: Dataset, fitted: FittedModel) -> Comparison:
-    """Of whole paths; the baseline is the path prior."""
+    """Of whole paths, as the match model alone states them: without a bundle's `corrections`. Baseline: path prior."""
     trees = rows.trees
     survival = fitted.judged_probability.copy()
     for row, parent in enumerate(trees.parent.tolist()):  # parents come first

@@ -28,6 +28,12 @@ class BatchPlaces:
         self._reserve(len(roots))
         self._known[: len(roots)] = roots
 
+    @property
+    def known(self) -> Int32Array:
+        """[forest's rows] places; -1: not yet found."""
+        self._reserve(self.forest.num_rows)
+        return self._known[: self.forest.num_rows]
+
     def note(self, rows: slice | NDArray[np.integer], places: Int32Array) -> None:
         """The forest's `rows` stand at `places`."""
         self._reserve(self.forest.num_rows)

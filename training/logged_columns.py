@@ -39,6 +39,7 @@ class LoggedColumns:
         self.tokens_included = tokens_included
         self.ranking = ranking
         self._offers: dict[tuple[int, int], FreeOffers] = {}
+        self._within: dict[int, BoolArray] = {}
 
     @property
     def proposals(self) -> int:
@@ -138,14 +139,27 @@ class LoggedColumns:
     def _proposed(self) -> tuple[Int32Array, Int32Array]:
         """(starts [places + 1], nodes): what the draft proposed below each place, best first."""
         nodes, width = self.shard.nodes, self.draft_width
-        offered = is_proposed(self.ranking, width, nodes.draft_rank, nodes.draft_drawn_rank)
+        offered = self.proposed(width)
         found = self.by_parent[offered[self.by_parent]]
         place, ranks = self.parent_place[found], nodes.draft_rank[found]
-        prior = -draft_prior(self.ranking, nodes.draft_prob[found], nodes.draft_drawn_prob[found])
+        prior = -self.node_prior[found]
         # As the draft's head orders them: by prior, those of the plain ranking first among equals.
         first = np.where(ranks < width, ranks, width + nodes.draft_drawn_rank[found])
         found = found[order_within(place, self.num_places, prior, first)]
         return starts_of(np.bincount(place, minlength=self.num_places)), found
+
+    @cached_property
+    def node_prior(self) -> Float32Array:
+        """[nodes] the draft's prior of each; NaN where it did not run on the parent."""
+        nodes = self.shard.nodes
+        return draft_prior(self.ranking, nodes.draft_prob, nodes.draft_drawn_prob)
+
+    def proposed(self, width: int) -> BoolArray:
+        """[nodes] which the draft proposes within `width`; kept for the next who asks."""
+        if width not in self._within:
+            nodes = self.shard.nodes
+            self._within[width] = is_proposed(self.ranking, width, nodes.draft_rank, nodes.draft_drawn_rank)
+        return self._within[width]
 
     @cached_property
     def free(self) -> FreeBelow:

@@ -75,14 +75,14 @@ class FreeOffers:
             lists.append(found[order_within(place, num_places, is_later, rank[found])])
             starts.append(base + starts_of(np.bincount(place, minlength=num_places)))
             base += len(found)
-        self._starts: Int32Array = np.stack(starts)  # [sources asked, places + 1] lookup, recycled, both
+        self.starts: Int32Array = np.stack(starts)  # [sources asked, places + 1] lookup, recycled, both
         self.nodes: Int32Array = np.concatenate(lists)  # [entries]
 
     def below(self, places: Int32Array, bits: UInt8Array) -> tuple[NDArray[np.intp], Int32Array]:
         """(index into `places`, node) of what the free sources of `bits` [n] propose below `places` [n], in order."""
         asked = ((bits & LOOKUP) + (bits & RECYCLED) // 2).astype(np.intp) - 1
-        first = self._starts[asked, places]
-        size = self._starts[asked, places + 1] - first
+        first = self.starts[asked, places]
+        size = self.starts[asked, places + 1] - first
         parent = np.repeat(np.arange(len(places)), size)
         within = np.arange(len(parent)) - np.repeat(size.cumsum() - size, size)
         return parent, self.nodes[first[parent] + within]

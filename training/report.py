@@ -86,7 +86,7 @@ class TrainReport:
     match_trees: int
     growth_trees: int
     match: tuple[Comparison, ...]  # all rows first, then by kind; the baseline is the prior
-    survival: Comparison  # of whole paths; the baseline is the path prior
+    survival: Comparison  # of whole paths, before the bundle's corrections; the baseline is the path prior
     growth: Comparison  # the baseline is the constant rate
     importances: tuple[Importance, ...]  # the fifteen largest
     parity: float  # largest difference in probability between the exported graphs and LightGBM

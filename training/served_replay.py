@@ -14,7 +14,8 @@ from treewise.policy.hook import Deployment, Int32Array, RoundOutcome, TreePolic
 from treewise.policy.round import RoundTree
 from treewise.training.batch_replay import BatchReplay, Driven
 from treewise.training.logged import LoggedRequest
-from treewise.training.replay_result import ReplayResult, RequestRows, call_ms_of, grid_ms, result_of
+from treewise.training.replay_result import ReplayResult, RequestRows, TextArray, call_ms_of, grid_ms, result_of
+from treewise.training.statistics import Totals, totals_by_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class ServedRounds:
     levels: Int32Array  # [rounds] calls of `expand`
     growths: Int32Array  # [rounds] forward passes of the draft
     growth_tokens: Int32Array  # [growths in all] of the whole batch, catch-up included
+    members: Int32Array  # [requests of all rounds] places of the requests that took part, round by round
+    member_tokens: Int32Array  # [requests of all rounds] that each of them committed
 
     def milliseconds(self, deployment: Deployment, call_ms: float) -> NDArray[np.float64]:
         """Modelled milliseconds of each round, [rounds].
@@ -51,12 +54,35 @@ class ServedReplay:
 
     result: ReplayResult  # by request
     rounds: ServedRounds  # by batch
-    total_ms: float  # modelled, over all rounds
+    round_ms: NDArray[np.float64]  # [rounds] modelled
+
+    @property
+    def total_ms(self) -> float:
+        """Modelled milliseconds of all rounds."""
+        return float(self.round_ms.sum())
 
     @property
     def tokens_per_ms(self) -> float:
-        """Committed tokens of all requests over modelled time."""
+        """Committed tokens of all requests over modelled time, the queue's end included."""
         return float(self.rounds.committed_tokens.sum()) / self.total_ms if self.total_ms else 0.0
+
+    def totals(self, full_batch: int) -> Totals:
+        """Tokens and milliseconds by prompt in the rounds of `full_batch` requests, each paying for its place in them.
+
+        While a queue lasts every place is taken, so that these rounds are the steady state; at its end the slowest
+        requests are left over in batches that shrink. A prompt that took no part in a full round is left out, which
+        none is where the queue holds each of them twice over. Raises `ParameterError` where no round was full.
+        """
+        return totals_by_prompt(*self.places(full_batch))
+
+    def places(self, full_batch: int) -> tuple[TextArray, Int32Array, NDArray[np.float64]]:
+        """What `totals` sums: prompt, tokens and milliseconds of every place of the full rounds, [rounds x places]."""
+        rounds = self.rounds
+        is_full = rounds.requests == full_batch
+        require(bool(is_full.any()), "full_batch", "the size of some round", full_batch)
+        of_place = np.repeat(is_full, rounds.requests)
+        ms = np.repeat(self.round_ms / rounds.requests, rounds.requests)[of_place]
+        return self.result.prompt_id[rounds.members[of_place]], rounds.member_tokens[of_place], ms
 
     @property
     def tokens_per_request_round(self) -> float:
@@ -80,7 +106,8 @@ def replay_served(
     """Replay `requests` in order, up to `max_batch` side by side, each joining when one before it has left.
 
     The policy is told of the batch, as live, so one that shares its budget decides as `BatchEngine` would let it. A
-    batch does not reach over the shards of a log. Failures of the policy are not contained. `advance` is called after
+    batch does not reach over the shards of a log (`LoggedTrace.in_memory` joins them), and a request may be named more
+    than once. Failures of the policy are not contained. `advance` is called after
     each request. Raises `CoverageError` where the policy asks for what the log does not hold or fails, and what `bind`
     raises.
     """
@@ -88,10 +115,11 @@ def replay_served(
     policy.bind(deployment)
     rounds: list[tuple[int, ...]] = []
     growth_tokens: list[int] = []
+    members: list[tuple[int, int]] = []
     rows: list[RequestRows] = [RequestRows() for _ in requests]
     seconds = 0.0
     for numbered in _shards(requests):
-        batch = _Recorded(policy, deployment, numbered, rounds, growth_tokens)
+        batch = _Recorded(policy, deployment, numbered, rounds, growth_tokens, members)
         for driven in batch.drive(numbered, max_batch):
             if driven.rows is None:
                 raise CoverageError(
@@ -105,10 +133,11 @@ def replay_served(
         seconds += batch.seconds
     taken, passed, capacity, tokens, levels, growths = np.asarray(rounds, dtype=np.int32).reshape(-1, 6).T
     passes = np.asarray(growth_tokens, dtype=np.int32)
-    served = ServedRounds(taken, passed, capacity, tokens, levels, growths, passes)
-    total = float(served.milliseconds(deployment, call_ms_of(policy, deployment.cost)).sum())
+    who, brought = np.asarray(members, dtype=np.int32).reshape(-1, 2).T
+    served = ServedRounds(taken, passed, capacity, tokens, levels, growths, passes, who, brought)
+    ms = served.milliseconds(deployment, call_ms_of(policy, deployment.cost))
     prompts = [(request.prompt_id, request.task) for request in requests]
-    return ServedReplay(result_of(prompts, rows, seconds), served, total)
+    return ServedReplay(result_of(prompts, rows, seconds), served, ms)
 
 
 class _Recorded(BatchReplay):
@@ -121,9 +150,10 @@ class _Recorded(BatchReplay):
         numbered: Sequence[tuple[int, LoggedRequest]],
         rounds: list[tuple[int, ...]],
         growth_tokens: list[int],
+        members: list[tuple[int, int]],
     ) -> None:
         super().__init__(policy, deployment, numbered[0][1].columns, tells_size=True)
-        self._rounds, self._growth_tokens = rounds, growth_tokens
+        self._rounds, self._growth_tokens, self._members = rounds, growth_tokens, members
 
     def _record(
         self, flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
@@ -131,6 +161,8 @@ class _Recorded(BatchReplay):
         super()._record(flight, tree, outcome, growths)
         totals = [int(own.sum()) for own in growths]
         self._growth_tokens.extend(totals)
+        numbers = (driven.number for driven in flight)
+        self._members.extend(zip(numbers, outcome.committed_tokens.tolist(), strict=True))
         self._rounds.append(
             (
                 len(flight),

@@ -7,14 +7,15 @@ from typing import TypeAlias
 
 from treewise.data.cost import CostProfile
 from treewise.data.envelope import Envelope
-from treewise.policy.topn import TopNPolicy, TopNSettings
+from treewise.policy.opt_tree import OptTreePolicy, OptTreeSettings
 from treewise.training.logged_trace import LoggedTrace
 from treewise.training.replay import replay
 
 VisitedRoots: TypeAlias = Mapping[tuple[str, int], frozenset[int]]  # (prompt, seed) -> positions
 
 # Where rounds open depends on what was accepted, and reasonable trees accept much the same; this one reads no costs.
-VISITING = TopNSettings(nodes=32, depth=1)
+# It drafts on where guesses are sure, as a policy will: a tree of one level would open rounds in the midst of them.
+VISITING = OptTreeSettings(nodes=32)
 
 
 def visited_roots(trace: LoggedTrace, cost: CostProfile, envelope: Envelope | None = None) -> VisitedRoots:
@@ -24,7 +25,7 @@ def visited_roots(trace: LoggedTrace, cost: CostProfile, envelope: Envelope | No
     """
     keys = [(entry.prompt_id, entry.seed) for entry in trace.entries]
     opened: dict[tuple[str, int], set[int]] = {key: set() for key in keys}
-    rounds = replay(TopNPolicy(VISITING), trace.requests, trace.deployment(cost, envelope))
+    rounds = replay(OptTreePolicy(VISITING), trace.requests, trace.deployment(cost, envelope))
     for place, position in zip(rounds.request.tolist(), rounds.position.tolist(), strict=True):
         opened[keys[place]].add(position)
     return {key: frozenset(positions) for key, positions in opened.items()}

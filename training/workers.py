@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 Advance: TypeAlias = Callable[[int], None]  # told how many more steps are done
 Job: TypeAlias = Callable[[Advance], Callable[[Part], Answer]]  # makes, in any process, what does one part
 
-ROUNDS_A_WORKER = 20_000  # of batched replay, below which a process costs more time than it saves
+ROUNDS_A_WORKER = 40_000  # of batched replay, below which a process costs more time than it saves
 ROUNDS_ALONE = 1_000  # the same of requests that are replayed one after the other
 _STEPS, _ANSWER, _ERROR = "steps", "answer", "error"  # what a worker says
 
@@ -27,9 +27,9 @@ def usable_cores() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def worth_starting(rounds: int, in_batches: bool = True) -> int:
-    """Workers for `rounds` of replay where nobody said how many: a core each, as far as there is enough to do."""
-    return max(1, min(usable_cores(), rounds // (ROUNDS_A_WORKER if in_batches else ROUNDS_ALONE)))
+def worth_starting(rounds: int, in_batches: bool = True, cores: int = 0) -> int:
+    """Workers for `rounds` of replay: one for each of `cores` (0: all of them), as far as there is enough to do."""
+    return max(1, min(cores or usable_cores(), rounds // (ROUNDS_A_WORKER if in_batches else ROUNDS_ALONE)))
 
 
 def run_parts(

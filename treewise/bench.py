@@ -12,7 +12,7 @@ from treewise.bench_store import BenchKey, BenchResult, BenchStore, content_key
 from treewise.data.cost import CostProfile
 from treewise.data.errors import require
 from treewise.data.prompt_set import Prompt, prompts_sha256
-from treewise.live import PLAIN, LiveFigures, policy_for
+from treewise.live import PLAIN, LiveFigures, policy_for, told_of
 from treewise.policy.registry import LEARNED, RULES
 from treewise.shipped import shipped_traces, split_trace
 from treewise.stages import Stage, silent
@@ -183,13 +183,13 @@ def _compare(
     from treewise.engine.pass_clock import ClockedPair
 
     keys = list(_keys(settings, prompts, list(specs)))
-    texts = {prompt.id: prompt.text for prompt in prompts}
+    asked = {prompt.id: prompt for prompt in prompts}
     with ClockedPair(pair) as clocked, stage("decoding and comparing", len(keys)) as advance:
         decoder = _Decoder(clocked, cost, {PLAIN: PLAIN, **specs}, settings.max_new_tokens)
         for key in keys:
             if key not in store:
                 plain = None if key.policy == PLAIN else store[BenchKey(PLAIN, key.temperature, key.prompt_id)]
-                store.add(decoder.decode(key, texts[key.prompt_id], plain))
+                store.add(decoder.decode(key, asked[key.prompt_id], plain))
             advance(f"{key.policy} T={key.temperature:g} {key.prompt_id}")
     rows = []
     for temperature in settings.temperatures:
@@ -220,7 +220,7 @@ class _Decoder:
         self._max_new_tokens = max_new_tokens
         self._engines: dict[str, Engine] = {}
 
-    def decode(self, key: BenchKey, text: str, plain: BenchResult | None) -> BenchResult:
+    def decode(self, key: BenchKey, prompt: Prompt, plain: BenchResult | None) -> BenchResult:
         """One text, compared with `plain`'s where it is given."""
         from treewise.engine.decode import Engine
         from treewise.engine.pair import encode_prompt
@@ -228,11 +228,11 @@ class _Decoder:
         if key.policy not in self._engines:
             policy = policy_for(self._pair, self._specs[key.policy])
             self._engines[key.policy] = Engine(self._pair, policy, self._cost)
-        ids = encode_prompt(self._pair, text)
+        ids = encode_prompt(self._pair, prompt.text)
         sampling = prompt_sampling(key.temperature, key.prompt_id)
         engine = self._engines[key.policy]
         self._clock.reset()
-        answer = engine.generate(ids, self._max_new_tokens, sampling)
+        answer = engine.generate(ids, self._max_new_tokens, sampling, told_of(engine.policy, prompt))
         # The engine's own clocks take in the tensors made for a pass and read off it; this one does not.
         figures = LiveFigures.of(key.policy, [answer], self._clock.seconds_since(engine.decode_began))
         place = None if plain is None else first_divergence(self._pair, ids, plain.tokens, answer.tokens, sampling)

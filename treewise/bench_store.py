@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from treewise.data.whole_file import naming
 from treewise.live import LiveFigures
 from treewise.texts import Divergence
 
@@ -107,7 +108,7 @@ class ResultStore(Generic[K, R]):
 
     def add(self, result: R) -> None:
         """Append one result."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(result.to_line())
         self._found[result.key] = result
 

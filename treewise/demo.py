@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from treewise.data.cost import CostProfile
 from treewise.data.errors import MissingExtraError, require
 from treewise.data.prompt_set import Prompt, own_prompts
+from treewise.data.whole_file import write_whole
 from treewise.demo_summary import AbPart, DemoSummary, Label
 from treewise.live import PLAIN, LiveRun, run_live
 from treewise.profiles import profile_steps, quick_settings, store, stored_path
@@ -105,7 +106,7 @@ def run_demo(
         seconds=time.perf_counter() - began,
     )
     text = json.dumps(summary.to_json(), indent=1) + "\n"
-    (settings.folder / "summary.json").write_text(text, encoding="utf-8")
+    write_whole(settings.folder / "summary.json", text)
     return summary
 
 
@@ -195,16 +196,25 @@ def _decode(
     from treewise.engine.pair import encode_prompt
 
     encoded = {prompt.id: encode_prompt(pair, prompt.text) for prompt in prompts}
+    asked = {prompt.id: prompt for prompt in prompts}
+    specs = [label.spec for label in labels]
     with stage("4/6 decoding live, every policy on every prompt", len(encoded) * len(labels)) as advance:
-        return run_live(pair, cost, [label.spec for label in labels], encoded, max_new_tokens, advance=advance)
+        return run_live(pair, cost, specs, encoded, max_new_tokens, advance=advance, asked=asked)
 
 
 def _ab(split: SplitTrace, cost: CostProfile, labels: Sequence[Label], stage: Stage) -> AbReport:
-    from treewise.training.ab import ab
+    from treewise.training.ab import ab, has_cheap_depth_oracles
 
     specs = [label.spec for label in labels]
+    is_cheap = has_cheap_depth_oracles([split.held_out], len(specs))
     with stage(f"5/6 replaying other prompts under {cost.name}", len(split.held_out.requests) * len(specs)) as advance:
-        return ab([split.held_out], [cost], specs, advance=lambda steps: advance(steps=steps))
+        return ab(
+            [split.held_out],
+            [cost],
+            specs,
+            advance=lambda steps: advance(steps=steps),
+            with_depth_oracles=is_cheap,
+        )
 
 
 def _page(

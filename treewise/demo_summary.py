@@ -36,9 +36,13 @@ class AbPart:
         return self.report.profiles[0].name
 
     def rows(self) -> list[tuple[str, AbRow]]:
-        """(name, row) over all tasks, contenders in order, the oracle last."""
+        """(name, row) over all tasks: contenders in order, the path oracle, then the contenders' depth oracles."""
+        from treewise.training.oracle import depth_oracle
+
         names = {label.spec: label.name for label in self.labels}
-        return [(names.get(row.policy, row.policy), row) for row in self.report.select(self.profile)]
+        names |= {depth_oracle(spec): depth_oracle(name) for spec, name in names.items()}
+        rows = [*self.report.select(self.profile), *(row for row in self.report.depth_oracles if row.task == "")]
+        return [(names.get(row.policy, row.policy), row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

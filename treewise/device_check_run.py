@@ -125,6 +125,9 @@ class DeviceRun:
                 what = f"texts at temperature {temperature:g}, {' '.join(way)}"
                 work = lambda way=way: self.found.texts.extend(exact.rows([way], policies, temperature))  # noqa: E731,B023
                 self.step("texts", what, 20.0, work)
+                what = f"texts at temperature {temperature:g}, {' '.join(way)}, batch of {len(prompts)}"
+                batched = lambda way=way: self.found.texts.append(exact.side_by_side(way, policies[-1], temperature))  # noqa: E731,B023
+                self.step("text batches", what, 10.0, batched)
         if self.on_gpu or own.dry_run:
             warm = own.temperatures[-1]
             add = lambda: self.found.texts.append(exact.on_the_cpu(warm, own.text_tokens // 2))  # noqa: E731
@@ -167,8 +170,8 @@ class DeviceRun:
         envelope = None if self.bundle is None else self.bundle.envelope  # all policies in the one that it knows
         bench = ScriptedSpeed(pair, cost, prompts, own.new_tokens, own.rows, envelope)
         policies = self.policies(pair)
-        kinds = [("eager", "sdpa"), self._best_way()]
-        for passes, attention in kinds:
+
+        def alone(passes: str, attention: str) -> None:
             for name in policies:
                 for hit in own.hits[: 1 if name == "plain" else len(own.hits)]:
                     what = f"{name}, hit {hit:g}, {passes} {attention}"
@@ -177,13 +180,18 @@ class DeviceRun:
                         bench.single(name, policies[name](), *arguments)
                     )
                     self.step(f"speed {passes}", what, 15.0, work)
+
+        alone(*self._best_way())
+        passes, attention = self._fastest_way()
         for size in own.batches:
             for name in policies:
-                what = f"{name}, hit {own.hits[-1]:g}, batch of {size}"
+                what = f"{name}, hit {own.hits[-1]:g}, batch of {size}, {passes} {attention}"
                 work = lambda name=name, size=size: self.found.speed.append(  # noqa: E731
-                    bench.batch(name, policies[name](), own.hits[-1], size)
+                    bench.batch(name, policies[name](), own.hits[-1], size, passes, attention)
                 )
                 self.step(f"batch {size}", what, 12.0, work)
+        bench.forget()
+        alone("eager", "sdpa")  # last: what is left out if time runs short
 
     def policies(self, pair: Any) -> dict[str, Callable[[], Any]]:
         """Makers by name; `learned` serves this pair although it was trained on another."""
@@ -210,6 +218,13 @@ class DeviceRun:
             if (cell.passes, cell.rows, cell.capacity) == (passes, middle, first)
         }
         return passes, min(known, key=lambda name: known[name], default="sdpa")
+
+    def _fastest_way(self) -> tuple[str, str]:
+        """The fastest way of all to run a middling tree; without a curve, as `_best_way`."""
+        middle, first = self.settings.rows[len(self.settings.rows) // 2], self.settings.capacities[0]
+        cells = [cell for cell in self.found.curve if (cell.rows, cell.capacity) == (middle, first)]
+        best = min(cells, key=lambda cell: cell.ms, default=None)
+        return self._best_way() if best is None else (best.passes, best.attention)
 
     def _cost(self, pair: Any) -> CostProfile:
         """The profile that policies read: the measured curve and a draft curve; an example where there is none."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-import treewise
 from treewise.data.errors import require
 from treewise.data.whole_file import write_whole
+from treewise.html_frame import asset, framed
 from treewise.html_sections import counts, speeds, verdicts
 from treewise.html_tree import TokenText, dumps, explorer_data, first_tree_table
 from treewise.shipped import spread
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from treewise.training.ab_report import AbReport, AbRow
     from treewise.training.contest import Contender
     from treewise.training.logged_trace import LoggedTrace
-
-PAGE = "html_page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +111,18 @@ def page(compared: Sequence[Compared], settings: PageSettings, text_of: TokenTex
     sections = [verdicts(compared), *speeds(compared), *counts(first, settings.counted_prompts)]
     links = [*((section.name, section.title) for section in sections), ("trees", "Tree explorer")]
     title = f"A/B of {len(first.contenders)} {'policies' if len(first.contenders) > 1 else 'policy'}"
-    return Template(asset("page.html")).substitute(
-        title=f"{title} on {escape(first.traces[0].pair_name)}",
-        version=escape(treewise.__version__),
-        lead=escape(_lead(first)),
-        nav="".join(f'<a href="#{name}">{escape(text)}</a>' for name, text in links),
-        style=asset("page.css"),
-        body="\n".join(section.html() for section in sections),
-        explorer_note=_explorer_note(data),
-        first_tree=first_tree_table(data, FATES),
-        data=dumps(data),
-        script=asset("theme.js") + asset("explorer.js"),
-        origins="".join(f"<p>{escape(line)}</p>" for one in compared for line in _origins(one)),
+    explorer = Template(asset("explorer.html")).substitute(
+        explorer_note=_explorer_note(data), first_tree=first_tree_table(data, FATES)
+    )
+    return framed(
+        f"{title} on {first.traces[0].pair_name}",
+        _lead(first),
+        links,
+        "\n".join([*(section.html() for section in sections), explorer.rstrip()]),
+        [line for one in compared for line in _origins(one)],
+        skip_to="the verdict",
+        scripts=["explorer.js"],
+        data=f'<script type="application/json" id="trees-data">{dumps(data)}</script>\n',
     )
 
 
@@ -156,8 +153,3 @@ def _explorer_note(data: dict[str, Any]) -> str:
         "stands the other policy's round that covers the same place of the text."
         f"{left_out} Keys in a tree: {listed}; the arrows up and down do as <kbd>k</kbd> and <kbd>j</kbd>."
     )
-
-
-def asset(name: str) -> str:
-    """The text of one of the parts that pages are put together from."""
-    return (resources.files("treewise") / PAGE / name).read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from treewise.texts import Divergence, first_divergence
 if TYPE_CHECKING:
     from treewise.data.cost import CostProfile
     from treewise.data.prompt_set import Prompt
-    from treewise.engine.decode import Completion, EngineSettings
+    from treewise.engine.decode import Completion, Engine, EngineSettings
     from treewise.engine.pair import Pair
     from treewise.engine.sampling import Sampling
     from treewise.policy.hook import TreePolicy
@@ -140,6 +140,41 @@ def told_of(policy: object, prompt: Prompt | None) -> str:
     return "" if prompt is None else told_task(policy, prompt.task, prompt.text)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt as every engine is asked it."""
+
+    prompt_id: str
+    ids: Sequence[int]  # of its tokens
+    sampling: Sampling
+    prompt: Prompt | None = None  # None: policies are told no kind of task
+
+
+def take_turns(
+    engines: Mapping[str, Engine],
+    prompts: Iterable[Asked],
+    max_new_tokens: int,
+    advance: Callable[[str], None] = lambda word: None,
+    warm_tokens: int = 0,
+) -> Iterator[tuple[str, Completion]]:
+    """Every engine's answer to every prompt: (engine's name, answer).
+
+    Who is first rotates from prompt to prompt, so that a machine that slows down slows all of them. `warm_tokens` of
+    the first prompt are decoded with every engine before anything counts: the first passes of a process are slow.
+    `advance` is told each finished (engine, prompt).
+    """
+    names = list(engines)
+    for number, asked in enumerate(prompts):
+        if number == 0 and warm_tokens:
+            for engine in engines.values():
+                engine.generate(asked.ids, warm_tokens, asked.sampling)
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            told = told_of(engines[name].policy, asked.prompt)
+            yield name, engines[name].generate(asked.ids, max_new_tokens, asked.sampling, told)
+            advance(f"{name.partition(':')[0]} on {asked.prompt_id}")
+
+
 def run_live(
     pair: Pair,
     cost: CostProfile,
@@ -154,9 +189,8 @@ def run_live(
 ) -> LiveRun:
     """Decode every prompt (id -> token ids) with every policy and, unless `has_plain` is off, with plain decoding.
 
-    The policies take turns on each prompt, in an order that rotates from prompt to prompt, so that a machine that
-    slows down slows all of them. `advance` is told each finished (policy, prompt). `asked`: the prompts by id, where
-    policies are to be told of their kinds of task.
+    The policies take turns as in `take_turns`. `asked`: the prompts by id, where policies are to be told of their kinds
+    of task.
     """
     from treewise.engine.decode import Engine
     from treewise.engine.sampling import Sampling
@@ -165,18 +199,18 @@ def run_live(
     specs = list(dict.fromkeys([PLAIN, *policies] if has_plain else policies))
     engines = {spec: Engine(pair, policy_for(pair, spec), cost, settings) for spec in specs}
     answers: dict[str, list[Completion]] = {spec: [] for spec in specs}
-    divergences: dict[str, list[Divergence | None]] = {spec: [] for spec in specs}
-    for number, (prompt_id, ids) in enumerate(prompts.items()):
-        turn = number % len(specs)
-        for spec in specs[turn:] + specs[:turn]:
-            told = told_of(engines[spec].policy, known.get(prompt_id))
-            answers[spec].append(engines[spec].generate(ids, max_new_tokens, sampling, told))
-            advance(f"{spec.partition(':')[0]} on {prompt_id}")
-        expected = answers[PLAIN if has_plain else specs[0]][-1].tokens
-        for spec in specs:
-            divergences[spec].append(first_divergence(pair, ids, expected, answers[spec][-1].tokens, sampling))
+    texts = [Asked(prompt_id, ids, sampling, known.get(prompt_id)) for prompt_id, ids in prompts.items()]
+    for spec, answer in take_turns(engines, texts, max_new_tokens, advance):
+        answers[spec].append(answer)
+    expected = answers[PLAIN if has_plain else specs[0]]
     return LiveRun(
         tuple(prompts),
         {spec: tuple(given) for spec, given in answers.items()},
-        {spec: tuple(found) for spec, found in divergences.items()},
+        {
+            spec: tuple(
+                first_divergence(pair, text.ids, one.tokens, other.tokens, sampling)
+                for text, one, other in zip(texts, expected, given, strict=True)
+            )
+            for spec, given in answers.items()
+        },
     )

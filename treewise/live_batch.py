@@ -35,14 +35,18 @@ def run_live_batched(
     """As `treewise.live.run_live`, with up to `batch_size` prompts side by side.
 
     Each joins when one before it is over. The policies take turns on every `TURN_BATCHES` batches of prompts. Times are
-    each prompt's share. Raises `ParameterError` where `batch_size` is below 1.
+    each prompt's share. Raises `ParameterError` where `batch_size` is below 1, and as
+    `BatchEngine` does.
     """
     from treewise.engine.batch import BatchEngine, BatchRequest
     from treewise.engine.sampling import Sampling
 
     chosen, known = sampling or Sampling(), asked or {}
     specs = list(dict.fromkeys([PLAIN, *policies] if has_plain else policies))
-    engines = {spec: BatchEngine(pair, policy_for(pair, spec), cost, settings, batch_size) for spec in specs}
+    engines: dict[str, BatchEngine] = {}
+    for spec in specs:  # one at a time has requests in flight, so they share buffers and recordings
+        first = next(iter(engines.values()), None)
+        engines[spec] = BatchEngine(pair, policy_for(pair, spec), cost, settings, batch_size, first)
     answers: dict[str, list[Completion]] = {spec: [] for spec in specs}
     names = list(prompts)
     for number, start in enumerate(range(0, len(names), TURN_BATCHES * batch_size)):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from treewise.training.survival_check import SurvivalCheck
     from treewise.training.tally import Tally
 
-QUICK_FAMILIES = ("chain", "topn", "frontier", "entropy", "switch", "frontier-table")
+QUICK_FAMILIES = ("chain", "topn", "frontier", "entropy", "switch", "frontier-table", "sequoia")
 QUICK_STRIDE = 6  # of a grid, in a quick run
 _SURVIVAL = ("treewise.training.survival_check", "treewise.policy.registry", "treewise.policy.guard")
 
@@ -107,10 +107,10 @@ class _Bench:
         """What is tuned over where only `sources` exist: spec -> family."""
         from treewise.training.tune import known_families, reachable_specs
 
-        table = self.material.table
-        families = QUICK_FAMILIES if settings.is_quick else known_families(table)
+        table, ranks = self.material.table, self.material.ranks
+        families = QUICK_FAMILIES if settings.is_quick else known_families(table, ranks)
         cost = next(iter(self.material.costs.values()))
-        specs, _ = reachable_specs([masked(self.train.trace, sources)], cost, families, table)
+        specs, _ = reachable_specs([masked(self.train.trace, sources)], cost, families, table, ranks)
         if not settings.is_quick:
             return specs
         kept: dict[str, str] = {}

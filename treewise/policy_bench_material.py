@@ -1,4 +1,4 @@
-"""What the policy benchmark works with: traces, costs, a trained policy and a hand table, made once and kept."""
+"""What the policy benchmark works with: traces, costs, a trained policy and opponents' tables, made once and kept."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from treewise.stages import Stage
 
 if TYPE_CHECKING:
     from treewise.engine.pair import Pair
+    from treewise.policy.hand_table import HandTable
+    from treewise.policy.rank_table import RankTable
     from treewise.training.fit import NamedTrace
     from treewise.training.logged_trace import LoggedTrace
 
 QUICK_PROMPTS = 27  # of the shipped training prompts that a quick run tunes on
 SHARD_ROUNDS = 256  # what a killed collection loses at most
 OpenPair = Callable[[str], "Pair"]  # by the draft's name
+# A table of traces, what they are in words, and a step after each request.
+Fit = Callable[[Sequence["LoggedTrace"], tuple[str, ...], Callable[[], None]], "HandTable | RankTable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,13 @@ class Material:
     costs: dict[str, CostProfile]  # by the name that was asked for
     bundle: str  # folder
     table: str  # file of the hand table
+    ranks: str  # file of the rank table
 
 
 class Workshop:
     """Makes materials under `home`; what is there already stays.
 
-    Traces are data: they are kept until pair, prompts or settings change, whatever the code. The policy and the table
+    Traces are data: they are kept until pair, prompts or settings change, whatever the code. The policy and the tables
     are made anew where traces, costs or code changed.
     """
 
@@ -75,7 +80,7 @@ class Workshop:
         whole = [NamedTrace(split.train, split.train_hash), *also]
         costs = {name: CostProfile.load(name) for name in self.settings.costs}
         (draft,) = self.settings.drafts
-        return self._finish(Material(draft, split.train.pair_name, {0.0: parts}, costs, bundle, ""), whole)
+        return self._finish(Material(draft, split.train.pair_name, {0.0: parts}, costs, bundle, "", ""), whole)
 
     def collected(
         self, draft: str, prompts: PromptParts, open_pair: OpenPair, bundle: str, warn: Tell, note: Tell
@@ -94,7 +99,7 @@ class Workshop:
             for name in self.settings.costs
         }
         parts = [both.train for both in traces.values()]
-        return self._finish(Material(draft, pair.name, traces, costs, bundle, ""), parts)
+        return self._finish(Material(draft, pair.name, traces, costs, bundle, "", ""), parts)
 
     def _trace(self, pair: Pair, condition: Condition, name: str, prompts: Sequence[Prompt]) -> NamedTrace:
         from treewise.data.trace_reader import TraceReader
@@ -114,23 +119,24 @@ class Workshop:
         return NamedTrace(open_trace(folder, label), TraceReader(folder).content_hash())
 
     def _finish(self, material: Material, named: Sequence[NamedTrace]) -> Material:
-        """With the hand table, and with a trained policy where none was given, both from `named`."""
-        table = self._table(material.draft, named)
+        """With the opponents' tables, and with a trained policy where none was given, all from `named`."""
+        table = self._kept("hand table", material.draft, named, _hand_table)
+        ranks = self._kept("rank table", material.draft, named, _rank_table)
         bundle = material.bundle or self.bundle(material.draft, named, training_cost(material.costs))
-        return replace(material, table=table, bundle=bundle)
+        return replace(material, table=table, ranks=ranks, bundle=bundle)
 
-    def _table(self, draft: str, named: Sequence[NamedTrace]) -> str:
+    def _kept(self, kind: str, draft: str, named: Sequence[NamedTrace], fit: Fit) -> str:
+        """File of the table that `fit` makes of `named`, or once made of it."""
         from treewise.engine.hub import write_atomically
-        from treewise.training.dataset_batch import build_dataset_batched
-        from treewise.training.hand_table import fit_hand_table
 
         hashes = [part.content_hash for part in named]
-        path = self._home / f"table-{slug(draft)}-{_key([hashes, code_sha256(('data', 'policy', 'training'))])}.json"
+        key = _key([hashes, code_sha256(("data", "policy", "training"))])
+        path = self._home / f"{slug(kind)}-{slug(draft)}-{key}.json"
         if not path.is_file():
             traces = [part.trace for part in named]
-            with self._stage(f"hand table of {draft}", sum(len(trace.requests) for trace in traces)) as advance:
-                rows = build_dataset_batched(traces, step=lambda: advance())
-            table = fit_hand_table(rows, origin=tuple(f"{part.trace.name} {part.content_hash}" for part in named))
+            origin = tuple(f"{part.trace.name} {part.content_hash}" for part in named)
+            with self._stage(f"{kind} of {draft}") as advance:
+                table = fit(traces, origin, lambda: advance())
             write_atomically(path, (json.dumps(table.to_json()) + "\n").encode("utf-8"))
         return str(path)
 
@@ -157,6 +163,19 @@ def training_cost(costs: dict[str, CostProfile]) -> CostProfile:
     """The profile that a policy is trained with: an example one where there is one, for it says the same everywhere."""
     built_in = [cost for name, cost in costs.items() if name != THIS_MACHINE]
     return (built_in or list(costs.values()))[0]
+
+
+def _hand_table(traces: Sequence[LoggedTrace], origin: tuple[str, ...], step: Callable[[], None]) -> HandTable:
+    from treewise.training.dataset_batch import build_dataset_batched
+    from treewise.training.hand_table import fit_hand_table
+
+    return fit_hand_table(build_dataset_batched(traces, step=step), origin=origin)
+
+
+def _rank_table(traces: Sequence[LoggedTrace], origin: tuple[str, ...], step: Callable[[], None]) -> RankTable:
+    from treewise.training.rank_table import fit_rank_table
+
+    return fit_rank_table(traces, step, origin)
 
 
 def slug(text: str) -> str:

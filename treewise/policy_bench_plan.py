@@ -81,6 +81,8 @@ class PolicyBenchSettings:
         require(warm, "temperatures", "finite and >= 0", self.temperatures)
         require(self.policy in (LEARNED, GUARDED), "policy", f"{LEARNED} or {GUARDED}", self.policy)
         require(self.train_prompts >= 3, "train_prompts", ">= 3", self.train_prompts)
+        enough = self.train_prompts >= 6 or not self.leaves_tasks_out  # three must stay without those of one task
+        require(enough, "train_prompts", ">= 6 to leave tasks out", self.train_prompts)
         require(self.test_prompts >= 2, "test_prompts", ">= 2", self.test_prompts)
         require(self.max_new_tokens >= 1, "max_new_tokens", ">= 1", self.max_new_tokens)
         require(self.resamples >= 2000, "resamples", ">= 2000", self.resamples)

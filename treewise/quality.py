@@ -13,9 +13,9 @@ import numpy as np
 from treewise.code_checks import CodeLimits, CodeResult, run_tests
 from treewise.data.errors import LossyWarning, require
 from treewise.data.prompt_set import Prompt
-from treewise.live import PLAIN, policy_for, told_of
+from treewise.live import PLAIN, Asked, policy_for, take_turns
 from treewise.quality_report import AnswerText, QualityReport
-from treewise.stages import Advance, Stage, silent
+from treewise.stages import Stage, silent
 from treewise.texts import first_divergence
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ def measure_quality(
     encoded = [encode_prompt(pair, prompt.text) for prompt in prompts]
     engines = _engines(pair, cost, policy, rules_of(settings.verifications))
     with stage("decoding", len(prompts) * len(engines)) as advance:
-        completions = _in_turns(engines, prompts, encoded, settings.max_new_tokens, sampling, advance)
+        asked = [Asked(prompt.id, ids, sampling, prompt) for prompt, ids in zip(prompts, encoded, strict=True)]
+        completions: dict[str, list[Completion]] = {name: [] for name in engines}
+        for name, answer in take_turns(engines, asked, settings.max_new_tokens, advance, _WARM_TOKENS):
+            completions[name].append(answer)
     texts = {
         name: [str(pair.tokenizer.decode(list(answer.tokens), skip_special_tokens=True)) for answer in given]
         for name, given in completions.items()
@@ -104,28 +107,6 @@ def measure_quality(
         texts=told,
         resamples=settings.resamples,
     )
-
-
-def _in_turns(
-    engines: Mapping[str, Engine],
-    prompts: Sequence[Prompt],
-    encoded: Sequence[Sequence[int]],
-    max_new_tokens: int,
-    sampling: Sampling,
-    advance: Advance,
-) -> dict[str, list[Completion]]:
-    """Every engine's answers; who is first rotates from prompt to prompt, so that a slow moment hits all of them."""
-    names = list(engines)
-    answers: dict[str, list[Completion]] = {name: [] for name in names}
-    for engine in engines.values():
-        engine.generate(encoded[0], _WARM_TOKENS, sampling)  # the first passes of a process are slow
-    for number, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True)):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            task = told_of(engines[name].policy, prompt)
-            answers[name].append(engines[name].generate(ids, max_new_tokens, sampling, task))
-            advance(f"{name} on {prompt.id}")
-    return answers
 
 
 def _engines(pair: Pair, cost: CostProfile, policy: str, rules: Sequence[str]) -> dict[str, Engine]:

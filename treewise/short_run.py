@@ -12,7 +12,7 @@ from treewise.bench_inputs import prompt_sampling
 from treewise.data.cost import CostProfile
 from treewise.data.errors import require
 from treewise.data.prompt_set import Prompt
-from treewise.live import PLAIN, LiveFigures, policy_for, told_of
+from treewise.live import PLAIN, Asked, LiveFigures, policy_for, take_turns
 from treewise.stages import Stage, silent
 
 if TYPE_CHECKING:
@@ -121,18 +121,14 @@ def _decode(
     seconds = dict.fromkeys(specs, 0.0)
     with ClockedPair(pair) as clocked, stage("decoding live, in turns", len(specs) * len(prompts)) as advance:
         engines = {name: Engine(clocked.pair, policy_for(clocked.pair, name), cost) for name in specs}
-        for number, prompt in enumerate(prompts):
-            ids, sampling = encode_prompt(pair, prompt.text), prompt_sampling(settings.temperature, prompt.id)
-            if number == 0:  # what is slow the first time is no part of a round
-                for engine in engines.values():
-                    engine.generate(ids, WARM_TOKENS, sampling)
-            turn = number % len(specs)
-            for name in specs[turn:] + specs[:turn]:
-                clocked.clock.reset()
-                told = told_of(engines[name].policy, prompt)
-                answers[name].append(engines[name].generate(ids, settings.max_new_tokens, sampling, told))
-                seconds[name] += clocked.clock.seconds_since(engines[name].decode_began)
-                advance(f"{name.partition(':')[0]} on {prompt.id}")
+        asked = (
+            Asked(prompt.id, encode_prompt(pair, prompt.text), prompt_sampling(settings.temperature, prompt.id), prompt)
+            for prompt in prompts
+        )
+        for name, answer in take_turns(engines, asked, settings.max_new_tokens, advance, WARM_TOKENS):
+            answers[name].append(answer)
+            seconds[name] += clocked.clock.seconds_since(engines[name].decode_began)
+            clocked.clock.reset()
     return shares(pick, answers, seconds)
 
 

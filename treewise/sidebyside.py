@@ -16,7 +16,7 @@ from treewise.bench_store import ResultStore, content_key
 from treewise.data.cost import CostProfile
 from treewise.data.errors import PromptError, require
 from treewise.data.prompt_set import Prompt, in_turns, own_prompts, prompts_sha256
-from treewise.live import LiveFigures, policy_for
+from treewise.live import LiveFigures, policy_for, told_of
 from treewise.shipped import shipped_traces, split_trace
 from treewise.sidebyside_report import ArmResult, CompareReport, Machine, PromptKey, PromptResult
 from treewise.stages import Stage, silent
@@ -142,19 +142,20 @@ def _measure(
 ) -> None:
     from treewise.engine.pair import encode_prompt
 
-    texts = {prompt.id: prompt.text for prompt in prompts}
+    asked = {prompt.id: prompt for prompt in prompts}
     baseline = GENERATE if any(arm.name == GENERATE for arm in arms) else PLAIN_ARM
     with stage("decoding side by side", len(keys) * len(arms)) as advance:
         for number, key in enumerate(keys):
             if key in store:
                 advance(key.prompt_id, len(arms))
                 continue
-            ids = encode_prompt(runner.pair, texts[key.prompt_id])
+            prompt = asked[key.prompt_id]
+            ids = encode_prompt(runner.pair, prompt.text)
             sampling = prompt_sampling(temperature, key.prompt_id)
             turn = number % len(arms)
             found: dict[str, ArmResult] = {}
             for arm in (*arms[turn:], *arms[:turn]):
-                found[arm.name] = runner.run(arm, ids, sampling)
+                found[arm.name] = runner.run(arm, ids, sampling, prompt)
                 advance(f"{arm.name} on {key.prompt_id}")
             said = found[baseline].tokens
             placed = [
@@ -189,18 +190,21 @@ class _Runner:
 
         with stage("warming up", len(arms)) as advance:
             for arm in arms:
-                self.run(arm, prompt, Sampling(), 8)
+                self.run(arm, prompt, Sampling(), None, 8)
                 advance(arm.name)
 
-    def run(self, arm: Arm, prompt: Sequence[int], sampling: Sampling, max_new_tokens: int = 0) -> ArmResult:
-        """One text, timed as a whole call."""
+    def run(
+        self, arm: Arm, ids: Sequence[int], sampling: Sampling, prompt: Prompt | None = None, max_new_tokens: int = 0
+    ) -> ArmResult:
+        """One text, timed as a whole call; `prompt` says what kind of task policies are told."""
         length = max_new_tokens or self._max_new_tokens
         if arm.rival is not None:
-            said = self.rivals.decode(arm.rival, prompt, length)
+            said = self.rivals.decode(arm.rival, ids, length)
             return ArmResult(arm.name, said.tokens, said.seconds, said.passes, None, None)
         engine = self._engine(arm)
         began = time.perf_counter()
-        answer = engine.generate(prompt, length, sampling)
+        told = told_of(engine.policy, prompt)  # a recogniser takes its time too
+        answer = engine.generate(ids, length, sampling, told)
         seconds = time.perf_counter() - began
         figures = LiveFigures.of(arm.name, [answer])
         return ArmResult(arm.name, answer.tokens, seconds, answer.num_rounds, figures, None)

@@ -107,7 +107,9 @@ def test_own_prompts_by_split() -> None:
     everything = own_prompts()
     assert everything == tuple(itertools.chain.from_iterable(own_prompts(split) for split in OWN_SPLITS))
     assert {prompt.split for prompt in own_prompts("policy")} == {"policy"}
-    with pytest.raises(ParameterError, match="split must be None or one of distill, policy, demo, judge, got 'test'"):
+    with pytest.raises(
+        ParameterError, match="split must be None or one of distill, policy, demo, judge, distill-more, got 'test'"
+    ):
         own_prompts("test")
 
 

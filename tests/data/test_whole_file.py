@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -25,6 +26,25 @@ def test_what_was_there_stays_until_the_new_text_is_whole(tmp_path: Path, monkey
         write_whole(path, "text")
     assert path.read_text(encoding="utf-8") == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_full_disk_names_the_file_and_not_what_is_written_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_whole(tmp_path / "report.html", "old")
+
+    def fail(self: Path, text: str, encoding: str) -> int:
+        self.touch()
+        raise OSError(*reasons)
+
+    reasons: tuple[object, ...] = (errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(OSError, match=r"No space left on device; nothing that was stored before is lost: .*t\.html'$"):
+        write_whole(path, "new")
+    assert (path.read_text(encoding="utf-8"), list(tmp_path.iterdir())) == ("old", [path])
+    reasons = (errno.EACCES, "Permission denied", "elsewhere")
+    with pytest.raises(PermissionError, match=r"denied: 'elsewhere'$"):  # not the disk's fault
+        write_whole(path, "new")
 
 
 def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:

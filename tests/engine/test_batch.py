@@ -34,7 +34,7 @@ from treewise.engine.draft_model import decoder_of
 from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling
 from treewise.policy.everything import EverythingPolicy
-from treewise.policy.hook import RequestInfo, TreePolicy
+from treewise.policy.hook import Expansion, Level, RequestInfo, RoundOutcome, TreePolicy
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.outcome import RoundRecord
 from treewise.policy.registry import RULES
@@ -262,7 +262,7 @@ def test_what_cannot_be_decoded_is_refused_and_leaves_nothing() -> None:
         engine.submit(BatchRequest([1], 0))
     with pytest.raises(ParameterError, match="max_batch must be a whole number >= 1, got 0"):
         batch_of(tiny_pair(), "plain", 0)
-    with pytest.raises(ParameterError, match="attn_implementation must be 'sdpa' for several requests, got 'eager'"):
+    with pytest.raises(ParameterError, match="attention must be sdpa or split for several requests, got 'eager'"):
         batch_of(tiny_pair("pruned", attention="eager"), "plain")
 
 
@@ -292,29 +292,43 @@ class Picky(EverythingPolicy):
     def __init__(self) -> None:
         super().__init__()
         self.known: set[int] = set()
-        self.asked = 0
 
     def begin(self, request: RequestInfo) -> None:
         if request.request_id == 1:
             raise ValueError("not this one")
         self.known.add(request.request_id)
 
+    def expand(self, level: Level) -> Expansion:
+        assert self.known >= set(level.context.request_id.tolist())
+        return super().expand(level)
+
+    def observe(self, outcome: RoundOutcome) -> None:
+        assert self.known >= set(outcome.context.request_id.tolist())
+
     def finish(self, request_id: int, reason: str) -> None:
         self.known.discard(request_id)
 
 
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
-def test_a_policy_that_cannot_begin_a_request_is_not_asked_while_it_lasts() -> None:
+@pytest.mark.parametrize("limits", [(12, 4, 12), (4, 12, 6)])
+def test_a_policy_that_cannot_begin_a_request_decides_for_the_others(limits: tuple[int, ...]) -> None:
     pair = tiny_pair("other")
     engine = batch_of(pair, Picky(), 3)
-    limits = [12, 4, 12]
     for number, limit in enumerate(limits):
         engine.submit(BatchRequest([5, 2, number], limit))
-    states = []
+    nodes: list[list[int]] = [[], [], []]
     while engine.in_flight or engine.num_waiting:
         records = checked_step(engine)
-        states.append((1 in records[0].context.request_id, records[0].suspended))
-    assert all(suspended == there for there, suspended in states)
-    assert {there for there, _ in states} == {True, False}
+        for record in records:
+            number = int(record.context.request_id[record.place])
+            nodes[number].append(record.num_nodes)
+            assert (record.suspended, record.fallback) == (number == 1, False)
+            assert (record.policy_calls > 0, record.policy_ms > 0) == (number != 1, number != 1)
+        spent = sum(record.policy_ms for record in records)
+        assert spent == pytest.approx(engine.policy.round_ms)
+    assert engine.policy.num_failures == 1
     for number, limit in enumerate(limits):
-        assert engine.take(number).tokens == plain_text(pair, [5, 2, number], limit, Sampling())
+        completion = engine.take(number)
+        assert completion.tokens == plain_text(pair, [5, 2, number], limit, Sampling())
+        assert completion.suspensions == (completion.num_rounds if number == 1 else 0)
+    assert max(nodes[1]) <= 8 < max(nodes[0] + nodes[2]), "the fallback keeps 8 nodes, the policy all"

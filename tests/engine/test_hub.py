@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -47,6 +48,9 @@ def test_a_failed_build_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="stop"), atomic_folder(target) as building:
         (building / "a").write_text("new")
         raise RuntimeError("stop")
+    with pytest.raises(OSError, match="nothing that was stored before is lost") as told, atomic_folder(target):
+        raise OSError(errno.ENOSPC, "while a temporary file was written")
+    assert told.value.filename == str(target)
     assert (target / "a").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 

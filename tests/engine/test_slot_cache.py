@@ -17,7 +17,7 @@ def rows(*values: int) -> torch.Tensor:
 def packed(first: int, count: int, width: int, parts: list[tuple[int, int]]) -> Window:
     """A window whose rows are written at (slot from `first`, place)."""
     slots, places = torch.tensor(parts).unbind(1)
-    return Window(first, count, width, slots, places, torch.zeros_like(places), len(parts))
+    return Window(first, count, width, slots, places)
 
 
 def held(cache: SlotCache, slot: int, length: int) -> list[int]:

@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 from treewise.data.errors import CaptureWarning, ParameterError
-from treewise.engine.captured_model import CapturedModel, Recording
+from treewise.engine.captured_model import CapturedModel
 from treewise.engine.passes import tree_model_of
 from treewise.engine.random_tree import random_tree, tree_mask
+from treewise.engine.recorded_passes import Recording
 from treewise.engine.shapes import random_model
 from treewise.engine.split_attention import use_attention
 from treewise.engine.static_model import CAPACITY_BUCKETS, StaticModel

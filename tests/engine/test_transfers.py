@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.engine.tiny import RandomPolicy, example_cost, lax_settings, plain_text, tiny_pair
 from tests.house.layout import ROOT
@@ -17,10 +18,11 @@ from treewise.engine import host
 from treewise.engine.batch import BatchEngine, BatchRequest
 from treewise.engine.decode import Engine
 from treewise.engine.sampling import Sampling
+from treewise.engine.split_attention import use_attention
 from treewise.policy.outcome import RoundRecord
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
-# What runs between two rounds of an engine; `noise` and `sampling` only cross where something is on the CPU already.
+# What runs between two rounds of an engine.
 LIVE: tuple[str, ...] = (
     "batch",
     "batch_draft",
@@ -31,6 +33,7 @@ LIVE: tuple[str, ...] = (
     "draft_head",
     "drafted_text",
 )
+LIVE += ("captured_slot_model", "noise", "pass_timer", "recorded_passes", "slot_rows", "static_slot_model")
 LIVE += ("live_draft", "live_request", "live_target", "round_driver", "sampling", "slot_cache", "slot_model", "spoken")
 LIVE += ("split_attention", "static_cache", "static_model", "top_guesses", "tree_model", "verification")
 
@@ -74,10 +77,10 @@ def test_a_round_takes_one_copy_a_growth_and_one_more(sampling: Sampling, copies
     assert tuple(text) == plain_text(pair, PROMPT, 24, sampling)
 
 
-def test_a_round_of_several_requests_takes_no_more(copies: list[int]) -> None:
-    engine = BatchEngine(
-        tiny_pair("same"), RandomPolicy(2), example_cost(), lax_settings(reads_ahead=True), max_batch=3
-    )
+@pytest.mark.parametrize("passes", ["eager", "static"])
+def test_a_round_of_several_requests_takes_no_more(passes: str, copies: list[int]) -> None:
+    how = lax_settings(reads_ahead=True, passes=passes)
+    engine = BatchEngine(tiny_pair("same"), RandomPolicy(2), example_cost(), how, max_batch=3)
     for number in range(5):
         engine.submit(BatchRequest(PROMPT[number:], 12 + number, Sampling(0.6 * (number % 2), seed=number)))
     rounds = 0
@@ -128,6 +131,51 @@ def test_static_passes_change_no_text(passes: str, sampling: Sampling) -> None:
 def test_nothing_crosses_beside_the_door(name: str) -> None:
     source = (ROOT / "engine" / f"{name}.py").read_text(encoding="utf-8")
     assert re.findall(r"\.(?:cpu|item|nonzero)\(|\bto\(\"cpu\"", source) == []
+    assert re.findall(r"torch\.(?:as_tensor|tensor|from_numpy)\((?!flat|ids|scores)", source) == []
+
+
+class Waits(TorchDispatchMode):
+    """Notes the operations that wait for a device: those whose result or its size the host has to know."""
+
+    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "is_nonzero")
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: set[str] = set()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.count += 1
+        by_mask = name in ("index", "index_put", "index_put_", "_index_put_impl_") and any(
+            at is not None and at.dtype == torch.bool for at in args[1]
+        )
+        if by_mask or any(name.startswith(word) for word in self.NAMES):
+            self.found.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("passes", ["eager", "static"])
+@pytest.mark.parametrize("attention", ["sdpa", "split"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, seed=3)])
+def test_no_round_waits_for_the_device_but_where_it_reads(passes: str, attention: str, sampling: Sampling) -> None:
+    pair, how = tiny_pair("cut"), lax_settings(reads_ahead=True, passes=passes)
+    assert pair.draft is not None
+    use_attention([pair.target, pair.draft.model], attention)
+    try:
+        batch = BatchEngine(pair, RandomPolicy(2), example_cost(), how, max_batch=2)
+        for number in range(2):
+            batch.submit(BatchRequest(PROMPT[number:], 12, sampling))
+        batch.step()  # both have joined
+        steps = Engine(pair, RandomPolicy(2), example_cost(), how).rounds(PROMPT, 12, sampling)
+        next(steps)
+        with Waits() as waits:
+            for _ in range(3):
+                batch.step()
+                next(steps)
+    finally:
+        use_attention([pair.target, pair.draft.model], "sdpa")
+    assert waits.found == set() and waits.count > 100
 
 
 def test_what_is_read_together_keeps_shapes_and_whole_numbers() -> None:

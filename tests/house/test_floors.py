@@ -44,8 +44,9 @@ FLOORS = {
     ),
 }
 
-# Modules of machine code, which are imported only where numba is installed; no other part of policy may import it.
+# Modules of machine code, which are imported only where numba is installed; nothing else may import it.
 COMPILED = "compiled"
+MAY_COMPILE = ("treewise.policy", "treewise.training")
 
 # Distillation and collection run models; no other part of training may.
 RUNS_MODELS = ("collect", "distill")
@@ -55,7 +56,7 @@ def floor_of(module: Module) -> Floor:
     floor = FLOORS[module.room]
     if module.room == "treewise.training" and module.path.stem.startswith(RUNS_MODELS):
         return Floor(floor.always | TORCH_PARTIES | {"treewise.engine"}, floor.lazily)
-    if module.room == "treewise.policy" and module.path.stem.startswith(COMPILED):
+    if module.room in MAY_COMPILE and module.path.stem.startswith(COMPILED):
         return Floor(floor.always | {"numba"}, floor.lazily)
     return floor
 
@@ -126,17 +127,17 @@ def test_only_distillation_and_collection_run_models() -> None:
     assert len(breaches(Module("treewise.training.fit", "treewise.training", folder / "fit.py"), source)) == 2
 
 
-def test_only_modules_of_machine_code_import_numba() -> None:
-    folder = ROOMS["treewise.policy"]
+@pytest.mark.parametrize("room", MAY_COMPILE)
+def test_only_modules_of_machine_code_import_numba(room: str) -> None:
+    folder = ROOMS[room]
     source = imports_of("from numba import njit\ndef f():\n    import numba")
-    compiled = Module("treewise.policy.compiled_rows", "treewise.policy", folder / "compiled_rows.py")
-    assert breaches(compiled, source) == []
-    assert len(breaches(Module("treewise.policy.learned", "treewise.policy", folder / "learned.py"), source)) == 2
+    assert breaches(Module(f"{room}.compiled_rows", room, folder / "compiled_rows.py"), source) == []
+    assert len(breaches(Module(f"{room}.learned", room, folder / "learned.py"), source)) == 2
 
 
 def test_machine_code_is_imported_by_machine_code_or_inside_functions() -> None:
     """So that everything else works without numba."""
     for module in modules():
         for item in imports_of(module.path.read_text(encoding="utf-8")):
-            if item.name.startswith(f"treewise.policy.{COMPILED}"):
+            if item.name.startswith(tuple(f"{room}.{COMPILED}" for room in MAY_COMPILE)):
                 assert item.lazy or module.path.stem.startswith(COMPILED), f"{module.name}:{item.line}"

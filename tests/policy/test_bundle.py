@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from treewise.policy.bundle import INDEX, Bundle, check_writable
 from treewise.policy.features import FEATURES
 from treewise.policy.hook import DRAFT
 from treewise.policy.planner import PlannerSettings
+from treewise.policy.recalibration import Correction
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -35,13 +38,19 @@ def rewrite(folder: Path, edit: Edit) -> None:
 @pytest.mark.parametrize("with_growth", [True, False])
 def test_round_trip(with_growth: bool, tmp_path: Path) -> None:
     planner = PlannerSettings(growth_scale=0.8, sibling_normalise=False, rate_over_plain=2.0)
-    bundle = replace(tiny_bundle(with_growth), planner=planner)
+    corrections = {DRAFT: Correction(-0.25, 0.9)}
+    bundle = replace(tiny_bundle(with_growth), planner=planner, corrections=corrections)
     folder = bundle.save(tmp_path / "deep" / "bundle")
     assert Bundle.load(folder) == bundle
     models = {"match"} | ({"growth"} if with_growth else set())
     expected = {INDEX} | {f"{model}.{form}" for model in models for form in ("onnx", "lightgbm.txt")}
     assert {path.name for path in folder.iterdir()} == expected
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"], "no temporary folder stays"
+
+
+def test_a_bundle_from_before_corrections_has_none(folder: Path) -> None:
+    rewrite(folder, lambda index: index.pop("corrections"))
+    assert Bundle.load(folder).corrections == {}
 
 
 def test_saving_replaces_a_bundle_whole(folder: Path) -> None:
@@ -52,9 +61,16 @@ def test_saving_replaces_a_bundle_whole(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_failed_save_leaves_the_old_bundle(folder: Path) -> None:
+def test_a_failed_save_leaves_the_old_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError):
         replace(tiny_bundle(), report={"auc": object()}).save(folder)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left .* lost: '.*/bundle/match\.onnx'$"):
+        tiny_bundle(False).save(folder)
     assert Bundle.load(folder) == tiny_bundle()
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -140,6 +156,8 @@ def drop_growth_feature(index: dict[str, Any]) -> None:
         (lambda i: i["planner"].update(luck=1.0), BundleError, "planner settings must have the names"),
         (lambda i: i["pair"].pop("target"), BundleError, "pair description must name"),
         (lambda i: i.update(prior_table=["a", "b"]), BundleError, "could not convert"),
+        (lambda i: i.update(corrections={"web": [0, 1]}), BundleError, "corrections must be by lookup, draft"),
+        (lambda i: i.update(corrections={"draft": [0, 9]}), BundleError, "slope must be between 0.1 and 4, got 9"),
         (lambda i: i.update(files=[]), BundleError, "files must be a dict in bundle.json, got list"),
         (lambda i: i.update(call_ms=float("nan")), BundleError, "call_ms must be finite"),
     ],

@@ -7,7 +7,17 @@ import pytest
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError
-from treewise.policy.recalibration import RecalibratedScorer, Recalibration, RecalibrationSettings, log_odds
+from treewise.policy.hook import Float32Array
+from treewise.policy.recalibration import (
+    NO_CORRECTION,
+    SLOPES,
+    CorrectedScorer,
+    Correction,
+    RecalibratedScorer,
+    Recalibration,
+    RecalibrationSettings,
+    log_odds,
+)
 
 Float64Array = NDArray[np.float64]
 
@@ -125,3 +135,34 @@ def test_log_odds_stay_within_the_floor() -> None:
 def test_bad_settings_are_refused(name: str, value: float, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         RecalibrationSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_correction_of_odds_that_say_the_contrary_is_at_the_bounds() -> None:
+    """Rows on which the best slope is negative: the least one that is allowed comes out, to the bit."""
+    rng = np.random.default_rng(55)
+    rows = int(rng.integers(300, 3000))
+    odds = rng.normal(rng.normal() * 3, rng.uniform(0.1, 5), rows)
+    stated = (1 / (1 + np.exp(-odds))).astype(np.float32)
+    match = rng.random(rows) < 1 - stated
+    fitted = Recalibration(RecalibrationSettings(memory_rows=10**9, refit_rows=rows))
+    fitted.observe(stated, match)
+    assert fitted.slope == SLOPES[0]
+    assert Correction(fitted.intercept, fitted.slope).slope == SLOPES[0]
+
+
+def test_a_correction_stays_as_it_is_set() -> None:
+    class Fixed:
+        def score(self, features: Float32Array) -> Float32Array:
+            return features[:, 0]
+
+    scorer = CorrectedScorer(Fixed())
+    features = np.asarray([[0.2], [0.7]], dtype=np.float32)
+    np.testing.assert_array_equal(scorer.score(features), features[:, 0])
+    scorer.correction = Correction(-0.5, 0.8)
+    np.testing.assert_allclose(log_odds(scorer.score(features)), -0.5 + 0.8 * log_odds(features[:, 0]), rtol=1e-5)
+    own = features[:, 0]
+    assert NO_CORRECTION.corrected(own) is own
+    with pytest.raises(ParameterError, match=r"slope must be between 0.1 and 4, got 0"):
+        Correction(0.0, 0.0)
+    with pytest.raises(ParameterError, match="intercept must be within 6, got nan"):
+        Correction(float("nan"))

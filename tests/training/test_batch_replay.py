@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tests.training.worlds import COST, GrowAll, World, as_trace, manifest, simu
 from treewise.data.cost import CostGrid
 from treewise.data.errors import CoverageError, ParameterError
 from treewise.data.trace_schema import concatenate
-from treewise.policy.draft_ranking import PLAIN, RANKINGS
+from treewise.policy.draft_ranking import BOTH, PLAIN, RANKINGS
 from treewise.policy.hook import (
     Expansion,
     Level,
@@ -33,7 +34,10 @@ from treewise.policy.hook import (
 from treewise.policy.learned import LearnedPolicy
 from treewise.policy.registry import parse_policy
 from treewise.training.logged import LoggedRequest
+from treewise.training.logged_trace import open_trace
 from treewise.training.replay import Replayer, replay
+
+SHIPPED = Path(__file__).parents[2] / "data" / "assets" / "traces-smollm2-135m"
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -56,6 +60,25 @@ def test_a_batch_changes_nothing(
             replay(make(), log.requests, log.deployment(COST), batch_requests=batch_requests)
         return
     check_batched(make, log, batch_requests)
+
+
+@pytest.mark.parametrize("name", ["judge", "train-t1"])
+def test_machine_code_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    log = open_trace(SHIPPED / name).groups()[0]
+    assert log.manifest.ranking == (PLAIN if name == "judge" else BOTH)
+    few, setting = log.requests[:3], log.deployment(COST)
+    alone = replay(parse_policy("cumulative"), few, setting, batch_requests=1)
+    monkeypatch.setattr(Replayer, "_alone", None)  # nothing is handed back
+    check_same(replay(parse_policy("cumulative"), few, setting), alone)
+    monkeypatch.setattr("treewise.training.batch_free.uses_compiled", lambda choice: False)
+    check_same(replay(parse_policy("cumulative"), few, setting), alone)
+
+
+def test_machine_code_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    growth = pytest.importorskip("treewise.training.compiled_growth")
+    monkeypatch.setattr(growth, "_FIRST_ROOM", 1)
+    check_batched(lambda: parse_policy("topn:12x3"), trace(), 4)
 
 
 class Counted(LearnedPolicy):

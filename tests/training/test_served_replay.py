@@ -62,6 +62,8 @@ def test_a_pass_is_priced_as_a_whole() -> None:
         levels=column([3, 1], dtype=np.int32),
         growths=column([2, 0], dtype=np.int32),
         growth_tokens=column([6, 11], dtype=np.int32),
+        members=column([0, 1, 1], dtype=np.int32),
+        member_tokens=column([3, 2, 2], dtype=np.int32),
     )
     setting = replace(trace().deployment(cost), row_buckets=(4, 16))
     expected = [26.0 + 1.5 + 2.0 + 0.1 * (1 + CALL_GROWTH) * 4 + 2 * (0.5 + 0.2 * 2), 10.0 + 0.1 * 2 + 0.5]

@@ -76,7 +76,7 @@ def test_workers_are_one_or_more() -> None:
 
 def test_workers_are_started_where_there_is_enough_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treewise.training.workers.usable_cores", lambda: 4)
-    assert [worth_starting(rounds) for rounds in (0, 39_999, 40_000, 10**9)] == [1, 1, 2, 4]
+    assert [worth_starting(rounds) for rounds in (0, 79_999, 80_000, 10**9)] == [1, 1, 2, 4]
     assert worth_starting(3_000, in_batches=False) == 3
 
 
@@ -95,6 +95,14 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["topn:8x2", "frontier", f"learned:{folder}", f"guarded:{folder}"]
 
 
+@pytest.fixture
+def hardly_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is enough for a process of its own."""
+    for limit in ("ROUNDS_A_WORKER", "ROUNDS_ALONE"):
+        monkeypatch.setattr(f"treewise.training.workers.{limit}", 1)
+
+
+@pytest.mark.usefixtures("hardly_any_work")
 def test_the_number_of_workers_changes_nothing(trace: LoggedTrace, specs: list[str]) -> None:
     costs = [COST, EXAMPLE]
     contenders = [Contender.of(spec) for spec in specs]
@@ -114,6 +122,7 @@ def test_the_number_of_workers_changes_nothing(trace: LoggedTrace, specs: list[s
             np.testing.assert_array_equal(column, other.columns[name], err_msg=f"{key} {name}")
 
 
+@pytest.mark.usefixtures("hardly_any_work")
 def test_a_report_does_not_depend_on_workers(trace: LoggedTrace) -> None:
     alone, shared = (
         ab([trace], [COST], ["plain", "chain:3"], with_depth_oracles=True, workers=count).to_json(None)
@@ -134,6 +143,15 @@ def test_tuning_hands_its_workers_on(trace: LoggedTrace, monkeypatch: pytest.Mon
         tune([trace], [COST], ["switch"], workers=5)
 
 
+def test_small_work_stays_here(trace: LoggedTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ContestJob((trace,), (COST,), (Contender.of("topn"), Contender.of("plain")))
+    rounds = 2 * sum(entry.num_rounds for entry in trace.entries)
+    assert count_workers(job, 2) == 1
+    monkeypatch.setattr("treewise.training.workers.ROUNDS_A_WORKER", rounds // 2)
+    assert count_workers(job, 4) == 2
+
+
+@pytest.mark.usefixtures("hardly_any_work")
 def test_what_another_process_could_not_make_stays_here(trace: LoggedTrace) -> None:
     spec, built = Contender.of("topn"), Contender.of(parse_policy("topn"))
     assert count_workers(ContestJob((trace,), (COST,), (spec,)), 4) == 4

@@ -155,6 +155,11 @@ def test_policies_may_be_joined_in_several_ways(text: str, specs: list[str]) -> 
         (["--policies", "plain,chain:2", "--margin", "much"], "margin must be a share above 0 and below 1"),
         (["--policies", "plain,chain:2", "--plan", "3%", "--csv"], "output must be --json or a table where --plan"),
         (["--policy", "plain", "--plan", "3%"], "policies must be at least two where --plan is asked, got 1"),
+        (["--policy", "plain", "--served", "2", "--csv"], "csv must be left out with --served, got --csv"),
+        (["--policy", "plain", "--served", "2", "--as-recorded"], "as_recorded must be left out with --served"),
+        (["--policies", "plain,chain:2", "--served", "2", "--plan", "3%"], "plan must be left out with --served"),
+        (["--policy", "plain", "--served", "2", "--margin", "5%"], "margin must be left out with --served"),
+        (["--policy", "chain:6", "--served", "2"], "may ask for nodes of depth 6 where the log ends at 4"),
     ],
 )
 def test_ab_refuses_in_one_line(
@@ -237,7 +242,7 @@ def test_json_holds_judgements_that_fit_their_intervals(
     assert checked("ab", run([*arguments, "--json"], capsys)) == value  # few tokens: by default too
     without = checked("ab", run([*arguments, "--no-depth-oracles", "--json"], capsys))
     assert without["depth_oracles"] == [] and without["rows"] == value["rows"]
-    monkeypatch.setattr(cli_ab, "DEPTH_ORACLE_TOKENS", 100)
+    monkeypatch.setattr("treewise.training.ab.DEPTH_ORACLE_TOKENS", 100)
     assert checked("ab", run([*arguments, "--json"], capsys)) == without
 
 
@@ -283,6 +288,36 @@ def test_replay_of_a_changed_trace_fails(
     assert {found["prompt_id"] for found in value["traces"][0]["mismatches"]} == {"prompt-0"}
     output = run(["replay", str(folder)], capsys, status=1)
     assert "prompt-0, position" in output and "kept of candidate" in output
+
+
+def test_policies_are_served_side_by_side(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [
+        "ab",
+        str(dense_folder),
+        "--cost",
+        EXAMPLE,
+        "--policies",
+        "topn:2x2 topn:2x2,budget=batch",
+        "--served",
+        "2",
+    ]
+    value = checked("ab_served", run([*asked, "--json"], capsys))
+    equal, shared = value["rows"]
+    assert value["batch"] == 2 and value["passes"] == 11 and equal["requests"] == 33  # of three requests
+    assert equal["ratio"] is None and shared["ratio"]["low"] <= shared["ratio"]["value"] <= shared["ratio"]["high"]
+    assert value["warnings"] and "3 prompts" in value["warnings"][0]
+    words = run(asked, capsys)
+    assert "2 requests side by side, 3 prompts" in words and "Figures are those of full batches" in words
+    assert f"{shared['ratio']['value']:.3f}" in words
+
+
+def test_live_traces_are_not_served(
+    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_live(tmp_path / "live", live_shards)
+    asked = ["ab", str(folder), "--cost", EXAMPLE, "--policies", "chain:3", "--served", "2"]
+    assert cli.main(asked) == cli.EXIT_ERROR
+    assert "trace live must be dense to be served in batches, got a live one" in capsys.readouterr().err
 
 
 def test_a_live_trace_of_another_policy_is_estimated(

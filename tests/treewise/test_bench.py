@@ -10,14 +10,23 @@ import pytest
 from tests.house.layout import ROOT
 from tests.treewise.test_traces_command import fits, run
 from tests.treewise.tiny import DRAFT, HASTY, leave
+from treewise import bench, demo
+from treewise.arms import Arm
 from treewise.bench import BenchSettings, run_bench
 from treewise.bench_inputs import bench_prompts
 from treewise.bench_store import BenchKey, BenchResult, BenchStore, content_key
 from treewise.data.cost import CostProfile
-from treewise.engine.pair import Pair
+from treewise.data.prompt_set import Prompt
+from treewise.demo_summary import Label
+from treewise.engine.decode import Completion, Engine
+from treewise.engine.pair import Pair, encode_prompt
+from treewise.engine.pass_clock import ClockedPair
+from treewise.engine.sampling import Sampling
 from treewise.live import LiveFigures
 from treewise.policy.registry import LEARNED, RULES
 from treewise.shipped import split_trace, train_part
+from treewise.sidebyside import _Runner
+from treewise.stages import silent
 from treewise.texts import Divergence
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "bench.json").read_text(encoding="utf-8"))
@@ -28,6 +37,24 @@ COST = CostProfile.load("example-a100-70b")
 def own_prompts(prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ten short prompts in place of the project's own."""
     monkeypatch.setenv("TREEWISE_PROMPTS", str(prompts.parent))
+
+
+def test_live_runs_tell_policies_the_kind_of_task(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    generate = Engine.generate
+
+    def noted(engine: Engine, ids: list[int], longest: int, sampling: Sampling, task: str = "") -> Completion:
+        told.append(task)
+        return generate(engine, ids, longest, sampling, task)
+
+    monkeypatch.setattr(Engine, "generate", noted)
+    prompt, sampling = Prompt("one", "rag", "red red"), Sampling()
+    with ClockedPair(pair) as clocked:
+        decoder = bench._Decoder(clocked, COST, {"plain": "plain"}, 3)
+        decoder.decode(BenchKey("plain", 0.0, "one"), prompt, None)
+    _Runner(pair, COST, 3).run(Arm("plain", "plain"), encode_prompt(pair, prompt.text), sampling, prompt)
+    demo._decode(pair, COST, [Label("plain", "plain")], [prompt], 3, silent)
+    assert told == ["rag"] * 3
 
 
 def test_json_follows_its_schema_and_a_second_run_decodes_nothing(

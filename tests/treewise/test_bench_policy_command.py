@@ -70,7 +70,9 @@ def test_json_follows_its_schema_and_nothing_is_done_twice(
             ratio = part["speedup"]["value"] / opponent["speedup"]["value"]
             assert opponent["ratio"]["value"] == pytest.approx(ratio, rel=1e-5)
             assert opponent["joint"]["low"] <= opponent["ratio"]["value"] <= opponent["joint"]["high"]
-        assert {"frontier-table", "entropy, untuned"} <= {opponent["name"] for opponent in part["opponents"]}
+        opponents = {opponent["name"]: opponent["policy"] for opponent in part["opponents"]}
+        assert {"frontier-table", "sequoia", "entropy, untuned"} <= set(opponents)
+        assert opponents["sequoia"].startswith("sequoia:TABLE")
     assert len(found["carried"]) == 2
     assert len(found["schedules"]) == 1
 

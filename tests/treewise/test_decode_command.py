@@ -36,17 +36,38 @@ def test_json_follows_its_schema(
     assert printed["plain"]["tokens"] == printed["total"]["tokens"]
 
 
+@pytest.mark.parametrize("way", [(), ("--passes", "static", "--attention", "split"), ("--passes", "captured")])
 def test_prompts_side_by_side_have_the_same_texts(
-    tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+    way: tuple[str, ...], tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--policy", "topn:4x2", "--prompts", str(prompts), "--limit", "5", "--json", "--temperature", "0.8")
     alone = json.loads(run(arguments(tiny, *asked), capsys))
-    together = json.loads(run(arguments(tiny, *asked, "--batch-size", "3", "--compare-plain"), capsys))
+    together = json.loads(run(arguments(tiny, *asked, *way, "--batch-size", "3", "--compare-plain"), capsys))
     assert fits(together, SCHEMA) and fits(alone, SCHEMA)
     assert (alone["batch_size"], together["batch_size"]) == (1, 3)
     assert together["identical"] is True
     for name in ("prompt_id", "tokens", "text", "finish", "tokens_per_round", "nodes_per_round"):
         assert [answer[name] for answer in together["answers"]] == [answer[name] for answer in alone["answers"]]
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (("--passes", "graph"), "passes must be one of eager, static, captured, got 'graph'"),
+        (("--attention", "flash"), "attention must be one of sdpa, split, got 'flash'"),
+        (("--device", "cuda"), "device must be one that is there, got 'cuda'"),
+    ],
+)
+def test_passes_that_there_are_not(
+    way: tuple[str, ...],
+    words: str,
+    tiny: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert leave(arguments(tiny, "--policy", "plain", "--prompt", "a b", "--batch-size", "2", *way)) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_warpers_and_a_lossy_rule(tiny: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,10 +145,13 @@ def test_errors_are_one_line(
 def test_the_options_defaults_are_the_engines() -> None:
     from treewise.data.trace_manifest import EXACT
     from treewise.engine.pair import DEFAULT_CORPUS, DEFAULT_DRAFT, DEFAULT_TARGET
+    from treewise.engine.passes import EAGER
+    from treewise.engine.split_attention import ATTENTIONS
 
     assert (_options.DEFAULT_TARGET, _options.DEFAULT_DRAFT) == (DEFAULT_TARGET, DEFAULT_DRAFT)
     assert _options.DEFAULT_CORPUS == DEFAULT_CORPUS
     assert _options.EXACT == EXACT
+    assert _options.EAGER == EAGER and _options.DEFAULT_ATTENTION in ATTENTIONS
 
 
 def test_prompts_are_chosen_by_task_and_limit(prompts: Path) -> None:

@@ -48,6 +48,7 @@ def test_the_whole_run(tiny: Path, traces: Path, tmp_path: Path, capsys: pytest.
         assert fits(part["report"], SCHEMAS["ab"])
         assert [policy["name"] for policy in part["policies"]] == NAMES
         assert {row["prompts"] for row in part["report"]["rows"] if row["task"] == ""} == {2}
+        assert len([row for row in part["report"]["depth_oracles"] if row["task"] == ""]) == len(NAMES)
     assert [profile["verified"] for profile in example["report"]["profiles"]] == [False]
     assert [profile["verified"] for profile in machine["report"]["profiles"]] == [True]
     assert json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8")) == printed
@@ -75,7 +76,14 @@ def test_tables_fit_and_a_differing_text_fails(
     drawn = [line for line in printed.out.splitlines() if line.startswith(("│", "┏", "┡", "└"))]
     assert drawn
     assert max(len(line) for line in drawn) <= 100
-    for word in (*NAMES, "oracle (bound)", "faster by", "example-a100-70b, unverified", "acceptance from trace"):
+    for word in (
+        *NAMES,
+        "oracle (bound)",
+        "depth oracle",
+        "faster by",
+        "example-a100-70b, unverified",
+        "acceptance from trace",
+    ):
         assert word in printed.out
 
 

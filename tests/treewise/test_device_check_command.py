@@ -8,17 +8,20 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.house.layout import ROOT
 from tests.policy.models import tiny_bundle
 from tests.treewise.test_traces_command import fits
 from tests.treewise.tiny import leave
+from treewise.data.cost import CostProfile
 from treewise.data.errors import ParameterError
 from treewise.device_check import DeviceCheck, DeviceCheckSettings, Target, missed
 from treewise.device_check_run import DeviceRun, Watch, check_device
 from treewise.engine.scripted_speed import ScriptedSpeed
-from treewise.engine.shapes import random_pair
+from treewise.engine.shapes import random_pair, random_prompts
 from treewise.engine.verify_curve import CurveCell
+from treewise.policy.registry import parse_policy
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "device_check.json").read_text(encoding="utf-8"))
 
@@ -42,6 +45,7 @@ def test_a_dry_run_goes_through_every_part(
     assert not fits({**found, "texts": [{}]}, SCHEMA)
     assert found["failed"] == found["skipped"] == found["warnings"] == [] and found["dry_run"]
     assert {row["way"] for row in found["texts"]} >= {"eager sdpa", "eager split", "static sdpa", "static split", "CPU"}
+    assert {row["way"] for row in found["texts"]} >= {"static split, batch of 2", "eager sdpa, batch of 2"}
     assert all(row["differing"] == 0 for row in found["texts"])
     assert max(row["tokens_per_round"] for row in found["texts"]) > 1.5
     assert len(found["curve"]) == 4 * 2 * 4 and all(cell["ms"] > 0 for cell in found["curve"])
@@ -92,8 +96,44 @@ def test_a_step_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = check_device(DeviceCheckSettings().dry(), keep=lambda so_far: kept.append(len(so_far.speed)))
-    assert len(found.failed) == 4 and found.failed[0] == "plain, hit 0.8, batch of 1: RuntimeError: out of memory"
+    assert len(found.failed) == 4 and found.failed[0].startswith("plain, hit 0.8, batch of 1, ")
+    assert all(line.endswith(": RuntimeError: out of memory") for line in found.failed)
     assert len(found.speed) == 4 and kept == [0, 0, 4]
+
+
+def test_batches_run_in_the_passes_that_were_fastest() -> None:
+    run = DeviceRun(DeviceCheck(DeviceCheckSettings()), Watch(5.0), lambda line: None, None)
+    run.on_gpu = True
+    assert run._fastest_way() == ("captured", "sdpa")  # without a curve
+    middle = run.settings.rows[len(run.settings.rows) // 2]
+    for passes, attention, rows, ms in (
+        ("eager", "sdpa", middle, 5.0),
+        ("captured", "split", middle, 4.0),
+        ("captured", "sdpa", middle, 4.5),
+        ("captured", "sdpa", 1, 1.0),
+    ):
+        run.found.curve.append(CurveCell(passes, attention, 512, rows, ms, 0.0, passes))
+    assert run._fastest_way() == ("captured", "split")
+    run.found.curve.append(CurveCell("eager", "split", 512, middle, 3.0, 0.0, "eager"))
+    assert run._fastest_way() == ("eager", "split") and run._best_way() == ("captured", "split")
+    assert run.settings.limit_s < 8 * 60 and run.settings.batches == (1, 8, 32)
+
+
+@pytest.mark.parametrize("passes", ["eager", "static"])
+def test_batches_of_one_way_share_what_they_hold(passes: str) -> None:
+    pair = random_pair("tiny", "tiny-draft", dtype=torch.float32)
+    bench = ScriptedSpeed(pair, CostProfile.load("example-a100-70b"), random_prompts(pair, 2, 12), 6)
+    for name in ("plain", "topn"):
+        row = bench.batch(name, parse_policy(name), 0.8, 2, passes, "split")
+        assert row.is_true_text and (row.passes, row.attention, row.batch, row.tokens) == (passes, "split", 2, 12)
+        engine = bench._shared[2, passes, "split"]
+        if name == "plain":
+            first = engine
+    assert engine is not first and engine._target is first._target
+    bench.batch("plain", parse_policy("plain"), 0.8, 1, passes, "split")
+    assert list(bench._shared) == [(1, passes, "split")]
+    bench.forget()
+    assert not bench._shared
 
 
 def test_promises_compare_with_the_best_unmasked_token() -> None:

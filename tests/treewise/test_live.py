@@ -14,10 +14,10 @@ from tests.treewise.tiny import HASTY
 from treewise.data.cost import CostProfile
 from treewise.data.errors import BundleError, PolicySpecError
 from treewise.data.prompt_set import Prompt
-from treewise.engine.decode import Engine
+from treewise.engine.decode import Completion, Engine
 from treewise.engine.pair import Pair, encode_prompt
 from treewise.engine.sampling import Sampling, target_token
-from treewise.live import PLAIN, LiveFigures, policy_for, run_live
+from treewise.live import PLAIN, Asked, LiveFigures, policy_for, run_live, take_turns
 from treewise.live_batch import run_live_batched
 from treewise.policy.bundle import Bundle
 from treewise.shipped import split_trace, train_part
@@ -38,6 +38,24 @@ def test_policies_take_turns_and_texts_are_equal(pair: Pair) -> None:
     assert found.tokens == run.figures(PLAIN).tokens == sum(len(answer.tokens) for answer in run.answers["entropy"])
     assert run.figures(PLAIN).tokens_per_round == 1.0
     assert run.speedup(PLAIN) == 1.0
+
+
+def test_every_engine_is_warm_before_anything_counts(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = {name: Engine(pair, policy_for(pair, spec), COST) for name, spec in (("one", PLAIN), ("two", "entropy"))}
+    asked: list[tuple[Engine, int]] = []
+    generate = Engine.generate
+
+    def noted(engine: Engine, ids: list[int], longest: int, sampling: Sampling, task: str = "") -> Completion:
+        asked.append((engine, longest))
+        return generate(engine, ids, longest, sampling, task)
+
+    monkeypatch.setattr(Engine, "generate", noted)
+    texts = [Asked(text, encode_prompt(pair, text), Sampling()) for text in ("red red", "blue")]
+    given = [(name, len(answer.tokens)) for name, answer in take_turns(engines, texts, 5, warm_tokens=2)]
+    one, two = engines.values()
+    assert asked == [(one, 2), (two, 2), (one, 5), (two, 5), (two, 5), (one, 5)]
+    assert [name for name, _ in given] == ["one", "two", "two", "one"]
+    assert given[0][1] == given[1][1] > 0
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])

@@ -66,6 +66,7 @@ def test_cells_cover_every_question_once() -> None:
         ({"sources": ("web",)}, "sources must be among draft, lookup, free, all, got"),
         ({"drafts": ("none", "none")}, "drafts must be at least one, each once"),
         ({"train_prompts": 2}, "train_prompts must be >= 3, got 2"),
+        ({"train_prompts": 5, "leaves_tasks_out": True}, "train_prompts must be >= 6 to leave tasks out, got 5"),
         ({"policy": "topn"}, "policy must be learned or guarded, got 'topn'"),
     ],
 )

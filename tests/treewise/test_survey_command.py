@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,24 @@ def test_tables_fit_and_name_both_origins(
     assert len(rows) == 1  # three maps of two columns stand side by side
     assert [(float(row[1]) > 0.0, row[2]) for row in (rows[0][at : at + 3] for at in (0, 3, 6))] == [(True, "-")] * 3
     assert "not covered: chain:11, static:2x11, static:3x11, which may ask for nodes of depth 11" in flat(output)
+
+
+def test_a_narrow_screen_loses_no_figure(
+    of_trace: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figures() -> Counter[str]:
+        assert leave([*of_trace, "--heat", "calls_saved", "--depths", "3-8"]) == 0
+        output = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+        lines = output.splitlines()
+        assert max(map(len, lines[: lines.index(next(one for one in lines if "acceptance from" in one))])) <= columns
+        return Counter(re.findall(r"\d[\d.,]*", output))
+
+    columns = 100
+    wide = figures()
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    for columns in (34, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert not wide - figures()
 
 
 def flat(text: str) -> str:

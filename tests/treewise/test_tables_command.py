@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tests.training.worlds import COST
 from tests.treewise.test_ab_command import checked, run
 from treewise import cli
+from treewise.cli._parts import in_parts
 from treewise.cli.tables import derived_table, words_of
 from treewise.data.example_tables import A100_70B, H800_67B, ExampleTable
 
@@ -36,14 +39,30 @@ def test_every_table_says_that_nobody_measured_it(
 
 
 @pytest.mark.parametrize("table", [A100_70B, H800_67B])
-def test_eighty_columns_hold_names_and_figures(table: ExampleTable) -> None:
-    screen = Console(width=80, file=StringIO(), record=True)
-    screen.print(derived_table(table))
-    lines = screen.export_text().splitlines()
-    assert all(line[0] + line[-1] in ("┏┓", "┃┃", "┡┩", "││", "└┘") for line in lines[1:])
-    names = " ".join(line.split("│")[1].strip() for line in lines if line.startswith("│"))
-    assert "chain of 5" in " ".join(names.split())
-    assert "…" not in "".join(lines)
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100])
+def test_no_screen_is_too_narrow_for_names_and_figures(table: ExampleTable, width: int) -> None:
+    whole = derived_table(table)
+    parts = list(in_parts(whole, width))
+    shown: dict[str, list[str]] = {}
+    for part in parts:
+        screen = Console(width=width, file=StringIO(), record=True)
+        screen.print(part)
+        lines = screen.export_text().splitlines()[len(lines_of(part, width)) :]
+        assert all(line[0] + line[-1] in ("┏┓", "┃┃", "┡┩", "││", "└┘") and len(line) <= width for line in lines)
+        folded = [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
+        for column, cells in zip(part.columns, zip(*folded, strict=True), strict=True):
+            shown[str(column.header)] = " ".join(cells).split()
+    assert (len(parts) == 1) == (width == 100)
+    for column in whole.columns[1:]:
+        assert shown[str(column.header)] == " ".join(map(str, column.cells)).split()
+    assert "chain of 5" in " ".join(shown["strategy"])
+
+
+def lines_of(part: Table, width: int) -> list[str]:
+    """Those of the title."""
+    screen = Console(width=width, file=StringIO(), record=True)
+    screen.print(Text(str(part.title or ""), justify="left"), end="")
+    return screen.export_text().splitlines()
 
 
 def test_beside_ones_own_trace(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,8 @@ COMMANDS: tuple[str, ...] = (
     "check_replay",
     "export",
     "distill",
+    "agreement",
+    "self_prompts",
     "corpus",
     "bench",
     "bench_policy",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from treewise.data.errors import ParameterError
+from treewise.data.errors import ParameterError, require
 from treewise.data.prompt_set import Prompt, in_turns, own_prompts, read_prompts
 
 if TYPE_CHECKING:
@@ -24,6 +24,17 @@ Corpus = Annotated[
     str, typer.Option("--corpus", help="Corpus of recycled guesses: default, none, or a folder of `treewise corpus`.")
 ]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Torch threads; 0: torch's own choice.")]
+Device = Annotated[str, typer.Option("--device", help="Where the models go: a torch device, such as cpu or cuda.")]
+Passes = Annotated[
+    str,
+    typer.Option(
+        "--passes",
+        help="How the models' passes run: eager; static: padded to fixed shapes; captured: replayed from CUDA graphs.",
+    ),
+]
+Attention = Annotated[
+    str, typer.Option("--attention", help="Kernel: sdpa, or split: no mask over the committed tokens.")
+]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest answer, in tokens.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0: greedy.")]
 TopK = Annotated[int, typer.Option("--top-k", min=0, help="Sample among the K most probable tokens; 0: all.")]
@@ -65,13 +76,27 @@ DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFT = "default"
 DEFAULT_CORPUS = "default"
 EXACT = "exact"
+DEFAULT_DEVICE = "cpu"
+DEFAULT_ATTENTION = "sdpa"
+EAGER = "eager"
 
 
-def open_pair(target: str, draft: str, threads: int = 0, corpus: str = DEFAULT_CORPUS) -> "Pair":
-    """The pair that the options name. Raises as `load_pair` does."""
+def open_pair(
+    target: str,
+    draft: str,
+    threads: int = 0,
+    corpus: str = DEFAULT_CORPUS,
+    device: str = DEFAULT_DEVICE,
+    attention: str = DEFAULT_ATTENTION,
+) -> "Pair":
+    """The pair that the options name. Raises as `load_pair` does, and `ParameterError` without the GPU asked for."""
+    import torch
+
     from treewise.engine.pair import load_pair
 
-    return load_pair(target, draft, threads=threads or None, corpus=corpus)
+    is_there = not device.startswith("cuda") or torch.cuda.is_available()
+    require(is_there, "device", "one that is there", device)
+    return load_pair(target, draft, threads=threads or None, corpus=corpus, device=device, attention=attention)
 
 
 def checked_verification(spec: str) -> str:

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from treewise.cli._parts import in_parts
 from treewise.cli._show import WIDTH
 from treewise.data.task_kinds import in_words
 from treewise.survey_words import coverage
@@ -33,34 +34,38 @@ _WIDTHS = {
 }
 
 
-def survey_tables(survey: Survey, heat: str) -> Iterator[RenderableType]:
-    """Everything that the terminal shows; `heat` is the figure of the heat maps."""
-    yield from by_task(survey)
+def survey_tables(survey: Survey, heat: str, columns: int = WIDTH) -> Iterator[RenderableType]:
+    """Everything that a terminal of `columns` shows; `heat` is the figure of the heat maps."""
+    yield from by_task(survey, columns)
     yield Text("\n% of verifications by accepted length", style="italic")
     highlights = survey.highlights()
     longest = max(survey.most_accepted(policy) for policy in highlights)
-    yield from _side_by_side([lengths(survey, policy) for policy in highlights], 19 + 4 * longest)
+    yield from _side_by_side([lengths(survey, policy) for policy in highlights], 19 + 4 * longest, columns)
     yield Text(f"\n{_figure(heat).heading} by width and depth", style="italic")
     maps = [heat_map(survey, heat, task) for task in survey.tasks]
-    yield from _side_by_side(maps, 10 + 5 * len(survey.grid.depths))
+    yield from _side_by_side(maps, 10 + 5 * len(survey.grid.depths), columns)
 
 
-def _bare(title: str) -> Table:
-    """A table without rules."""
-    words = Text(title, no_wrap=True, overflow="ellipsis")
+def _bare(title: str, is_cut: bool = True) -> Table:
+    """A table without rules; a title wider than it is cut, or folds."""
+    words = Text(title, no_wrap=is_cut, overflow="ellipsis" if is_cut else "fold")
     return Table(title=words, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
 
 
-def _side_by_side(tables: Sequence[Table], columns: int) -> Iterator[Table]:
-    """As many of `tables` in a line as fit where each takes so many `columns`."""
-    in_line = max(1, WIDTH // columns)
+def _side_by_side(tables: Sequence[Table], width: int, columns: int) -> Iterator[Table]:
+    """As many of `tables` in a line of `columns` as fit where each takes `width`; in parts where not even one does."""
+    in_line = columns // width
+    if in_line == 0:
+        for table in tables:
+            yield from in_parts(table, columns)
+        return
     for place in range(0, len(tables), in_line):
         side = Table.grid(padding=(0, 3, 0, 0))
         side.add_row(*tables[place : place + in_line])
         yield side
 
 
-def by_task(survey: Survey) -> Iterator[RenderableType]:
+def by_task(survey: Survey, columns: int = WIDTH) -> Iterator[RenderableType]:
     """Every task, and in it the fastest chain, the fastest tree and the policies that are not of the grid."""
     from treewise.training.survey_counts import FIGURES
 
@@ -70,9 +75,9 @@ def by_task(survey: Survey) -> Iterator[RenderableType]:
     for place, task in enumerate(survey.tasks):
         yield Text()
         table = _bare(
-            f"{in_words(task) or EVERYTHING}: {survey.prompts[place]:,} prompts, {survey.tokens[place]:,} tokens"
+            f"{in_words(task) or EVERYTHING}: {survey.prompts[place]:,} prompts, {survey.tokens[place]:,} tokens",
+            is_cut=False,
         )
-        table.show_header = place == 0
         table.add_column("policy", width=longest, overflow="fold")
         for name, width in _WIDTHS.items():
             heading = figures[name].heading + (" [95 %]" if width == _RANGED else "")
@@ -86,7 +91,10 @@ def by_task(survey: Survey) -> Iterator[RenderableType]:
                     for name, width in _WIDTHS.items()
                 ),
             )
-        yield table
+        parts = list(in_parts(table, columns))
+        for part in parts:
+            part.show_header = place == 0 or len(parts) > 1  # else the columns stand below the first task's
+        yield from parts
 
 
 def lengths(survey: Survey, policy: str) -> Table:
@@ -105,10 +113,11 @@ def lengths(survey: Survey, policy: str) -> Table:
 def heat_map(survey: Survey, name: str, task: str) -> Table:
     """One figure over width and depth; the highest is bold."""
     figure, grid, values = _figure(name), survey.grid, survey.heat(name, task)
+    widest = max(len(_plain(value, figure.is_share)) for value in values.ravel().tolist())
     table = _bare(task or EVERYTHING)
     table.add_column("width", justify="left", no_wrap=True)
     for depth in grid.depths:
-        table.add_column(str(depth), justify="right", no_wrap=True, min_width=4)
+        table.add_column(str(depth), justify="right", no_wrap=True, min_width=max(4, widest))
     best = max((value for value in values.ravel().tolist() if value == value), default=None)
     for width, row in zip(grid.rows, values.tolist(), strict=True):
         cells = (Text(_plain(value, figure.is_share), style="bold" if value == best else "") for value in row)

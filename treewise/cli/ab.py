@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from treewise.training.logged_trace import LoggedTrace
 
 MARGIN = "2%"  # that of `treewise.training.verdict`, written for people; a test compares them
-DEPTH_ORACLE_TOKENS = 20_000  # of text x policies x profiles, up to which depth oracles take but seconds
 MARKS = {"better": "+", "worse": "-", "not worse": "~", "undecided": "?"}
 
 Traces = Annotated[list[Path], typer.Argument(metavar="TRACES...", help="Folders of traces.", show_default=False)]
@@ -78,6 +77,16 @@ def ab(
     as_recorded: Annotated[
         bool, typer.Option("--as-recorded", help="Take rounds that a fallback finished live from the log as they are.")
     ] = False,
+    served: Annotated[
+        int,
+        typer.Option(
+            "--served",
+            metavar="BATCH",
+            min=0,
+            help="Instead: serve a long queue of the requests, so many side by side, in rounds that they share.",
+            show_default=False,
+        ),
+    ] = 0,
     workers: Workers = 0,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values instead of tables.")] = False,
@@ -92,13 +101,14 @@ def ab(
     (exact: false): which estimator it is and what its prompts are worth is said, and nothing is judged.
     """
     from treewise.cli._estimate import check_asked, print_estimate
+    from treewise.cli._served import check_alone, serve
     from treewise.data.cost import CostProfile
     from treewise.data.whole_file import check_place
     from treewise.html_report import Compared, write_page
     from treewise.html_svg import check_matplotlib
     from treewise.token_text import token_text
     from treewise.training.ab import ab as run
-    from treewise.training.ab import contenders_of, trained_on_judged
+    from treewise.training.ab import contenders_of, has_cheap_depth_oracles, trained_on_judged
     from treewise.training.estimate import estimate, is_estimate
 
     specs = [*split_policies(policies), *(policy or [])]
@@ -117,6 +127,13 @@ def ab(
         check_matplotlib()
     profiles = [CostProfile.load(cost) for cost in costs]
     traces = opened(folders, task)
+    if served:
+        check_alone(plan=plan, html=html, depth_oracles=depth_oracles, as_recorded=as_recorded, csv=as_csv)
+        check_alone(margin=margin != MARGIN)
+        tuned = opened(tuned_on or [], "")
+        flatters = trained_on_judged(contenders, folders)
+        serve(traces, profiles, contenders, served, resamples, seed, tuned, flatters, as_json)
+        return
     if is_estimate(traces, contenders):
         check_asked(plan=plan, html=html, depth_oracles=depth_oracles, as_recorded=as_recorded, tuned_on=tuned_on)
         with counting("estimate", traces, len(specs) * len(profiles)) as advance:
@@ -125,8 +142,7 @@ def ab(
         print_estimate(replace(found, warnings=(*found.warnings, *flatters)), as_json, as_csv)
         return
     if depth_oracles is None:
-        tokens = sum(entry.num_tokens for trace in traces for entry in trace.entries)
-        depth_oracles = tokens * len(specs) * len(profiles) <= DEPTH_ORACLE_TOKENS
+        depth_oracles = has_cheap_depth_oracles(traces, len(specs) * len(profiles))
     tuned = opened(tuned_on or [], "")
     with counting("replay", traces, len(specs) * len(profiles)) as advance:
         report = run(

@@ -113,7 +113,8 @@ def collect(
     cost: Cost = "",
     as_json: AsJson = False,
 ) -> None:
-    """Collect a trace. Run again with the same settings, it goes on after the last finished shard.
+    """Collect a trace. Run again with the same settings, it goes on after the last finished shard. Runs at the same
+    time share the prompts.
 
     A line of --texts holds an id, a prompt (or prompt_ids), a completion (or completion_ids), and perhaps a task and,
     above temperature 0, the seed that treewise drew it with. At temperature 0 the texts must be what the target says.
@@ -188,7 +189,7 @@ def collect(
     seconds = float(result["seconds"])
     rows = {
         "trace": f"{kind.value}, in {out}",
-        "prompts": f"{len(committed)} collected, {already} already there",
+        "prompts": f"{len(committed)} collected, {already} already there or another run's",
         "tokens": f"{sum(committed)} in {seconds:.1f} s",
     }
     if own is not None:

@@ -8,16 +8,22 @@ from rich.text import Text
 
 from treewise.cli._live_tables import live_table
 from treewise.cli._options import (
+    DEFAULT_ATTENTION,
     DEFAULT_CORPUS,
+    DEFAULT_DEVICE,
     DEFAULT_DRAFT,
     DEFAULT_TARGET,
+    EAGER,
     EXACT,
     AsJson,
+    Attention,
     Corpus,
     Cost,
+    Device,
     Draft,
     MaxNewTokens,
     MinP,
+    Passes,
     Ranking,
     Seed,
     Target,
@@ -75,6 +81,9 @@ def decode(
             "--batch-size", min=1, help="Prompts decoded side by side; each joins when one before it is over."
         ),
     ] = 1,
+    device: Device = DEFAULT_DEVICE,
+    passes: Passes = EAGER,
+    attention: Attention = DEFAULT_ATTENTION,
     compare_plain: Annotated[
         bool, typer.Option("--compare-plain", help="Decode plainly as well and compare the texts.")
     ] = False,
@@ -85,10 +94,15 @@ def decode(
     With --batch-size, every pass and every call of the policy serves so many prompts at once; times are each prompt's
     share. A cost profile is that of passes, whose rows are those of the whole batch.
 
+    On a GPU, --passes captured saves launching every kernel of every pass from Python. Each graph is recorded and
+    compared with the eager pass before the first prompt, which takes seconds. A profile says what passes cost as they
+    were run when it was measured: `treewise profile` has the same options.
+
     With --compare-plain, exits with 1 where a text differs from plain decoding's.
     """
     from treewise.engine.decode import EngineSettings
     from treewise.engine.pair import encode_prompt
+    from treewise.engine.passes import check_passes
     from treewise.engine.sampling import Sampling
     from treewise.live import PLAIN, policy_for, run_live
     from treewise.live_batch import run_live_batched
@@ -97,9 +111,10 @@ def decode(
 
     asked = chosen_prompts(prompt, prompts, limit)
     sampling = Sampling(temperature, top_k, top_p, seed, min_p, typical_p)
-    settings = EngineSettings(verification=checked_verification(verification), ranking=ranking)
+    settings = EngineSettings(verification=checked_verification(verification), ranking=ranking, passes=passes)
     parse_policy(policy)  # a bad spec should cost no loading
-    pair = open_pair(target, draft, threads, corpus)
+    check_passes(passes)
+    pair = open_pair(target, draft, threads, corpus, device, attention)
     policy_for(pair, policy)  # a bad spec should cost no measuring
     profile = find_cost(pair, cost, warn, note)
     encoded = {item.id: encode_prompt(pair, item.text) for item in asked}

@@ -67,6 +67,7 @@ def vllm(
     as_json: AsJson = False,
 ) -> None:
     """Chain tokens per batch size for vLLM: the most tokens per second by replay of TRACES and cost profiles."""
+    from treewise.data.whole_file import write_whole
     from treewise.training.export_vllm import export_vllm
 
     chosen: ChainSource
@@ -84,7 +85,7 @@ def vllm(
     extra = {name: value for name, value in (("method", method), ("model", model)) if value}
     config = schedule.speculative_config(extra)
     if out is not None:
-        out.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+        write_whole(out, json.dumps(config, indent=1) + "\n")
     if as_json:
         print_json(schedule.to_json(extra))
     else:

@@ -187,7 +187,7 @@ def show(found: "Survey", heat: str) -> None:
     """Print the tables."""
     out = console()
     out.print(facts({"replayed": f"{len(found.policies)} policies on {found.prompts[0]:,} prompts, exactly"}))
-    for table in survey_tables(found, heat):
+    for table in survey_tables(found, heat, out.width):
         out.print(table)
     for line in (*found.acceptance, found.milliseconds.words, *survey_notes(found)):
         out.print(Text(line, style="dim"))

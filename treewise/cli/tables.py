@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treewise.cli._options import AsJson
+from treewise.cli._parts import in_parts
 from treewise.cli._show import console, figures_table, note, print_json, progress
 from treewise.cli.ab import origin_lines
 from treewise.data.cost import CostProfile
@@ -110,11 +111,13 @@ def show(report: "ExampleReport") -> None:
     """Print the tables, then our replays."""
     out = console()
     for table in report.tables:
-        out.print(derived_table(table))
+        for part in in_parts(derived_table(table), out.width):
+            out.print(part)
         for line in (LABEL, *words_of(table)):
             out.print(Text(line, style="dim"))
     for origin in report.profiles:
-        out.print(played_table(report, origin.name))
+        for part in in_parts(played_table(report, origin.name), out.width):
+            out.print(part)
         for source in origin_lines(report.acceptance, [origin.words]):
             out.print(source, soft_wrap=True)
     if report.profiles:
@@ -141,7 +144,7 @@ def derived_table(table: ExampleTable) -> Table:
             "" if step is None else f"{step.value:.2f}",
             "not known" if drafting is None else str(drafting),
         )
-    return _foldable(shown)
+    return shown
 
 
 def name_of(row: ExampleRow) -> str:
@@ -201,13 +204,6 @@ def played_table(report: "ExampleReport", profile: str) -> Table:
             one = report.of(profile, strategy, sources)
             cells += ["", ""] if one is None else [f"{one.result.tokens_per_round:.2f}", _interval(one)]
         shown.add_row(Text(strategy), *cells)
-    return _foldable(shown)
-
-
-def _foldable(shown: Table) -> Table:
-    """Figures may fold as well: in eighty columns nothing would be left of the names, or of the last column."""
-    for column in shown.columns:
-        column.no_wrap, column.overflow, column.min_width = False, "fold", None
     return shown
 
 
