@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -89,9 +90,11 @@ class BatchEngine(RoundDriver):
         self._draft: BatchDraft | None
         if shares is not None:
             same = shares.pair is pair and (shares.settings, shares.max_batch) == (own, max_batch)
-            require(same, "shares", "an engine of the same pair, settings and max_batch", shares)
-            self._target, self._draft = shares._target, shares._draft
+            require(same, "shares", "an engine of the same pair, settings and max_batch", type(shares).__name__)
+            self._target, self._draft, self._sharing = shares._target, shares._draft, shares._sharing
+            self._sharing.add(self)
             return
+        self._sharing: WeakSet[BatchEngine] = WeakSet([self])
         how = (max_batch, own.passes, own.slot_buckets, own.row_buckets)
         self._target = BatchTarget(pair.target, *how)
         width = max(own.envelope.draft_width, 1)
@@ -125,7 +128,10 @@ class BatchEngine(RoundDriver):
 
         Raises:
             ModelOutputError: NaN or infinity in the target's logits.
+            ParameterError: an engine that shares the buffers has requests in flight.
         """
+        busy = sum(len(other._flight) for other in self._sharing if other is not self)
+        require(not busy, "shares", "an engine with 0 requests in flight while this one steps", busy)
         while self._waiting and len(self._flight) < self.max_batch:
             self._join(*self._waiting.popleft())
         if not self._flight:

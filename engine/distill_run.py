@@ -106,7 +106,8 @@ def train_draft(
         raise PairError("held-out prompts must have answers, got none")
     head_ids = frequent_tokens(kept, always_said(pair), training.head_size, pair.description.vocab_size)
     identity = hashlib.sha256(training_identity(training, kept, head_ids).encode()).hexdigest()[:16]
-    curve = LearningCurve.read(work / f"curve-{identity}.json")
+    about = f"-{exam.prompts_sha256[:8]}" if exam else ""
+    curve = LearningCurve.read(work / f"curve-{identity}{about}.json")
     seen: dict[str, Any] = {}
 
     def stepped(step: DistillStep) -> None:

@@ -158,5 +158,12 @@ def test_engines_may_share_what_they_hold_one_after_the_other() -> None:
             engine.check_integrity()
     assert first.take(0).tokens == second.take(0).tokens == first.take(1).tokens
     assert second._target is first._target
+    for engine in (first, second):
+        engine.submit(BatchRequest(PROMPT, 8))
+    first.step()
+    with pytest.raises(
+        ParameterError, match="shares must be an engine with 0 requests in flight while this one steps, got 1"
+    ):
+        second.step()
     with pytest.raises(ParameterError, match="shares must be an engine of the same pair, settings and max_batch"):
         BatchEngine(pair, RandomPolicy(3), example_cost(), settings, 3, shares=first)

@@ -1,8 +1,10 @@
 """`treewise distill`: make a draft for a target out of its first layers and its own answers."""
 
+import hashlib
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +23,7 @@ from treewise.cli._options import (
 )
 from treewise.cli._show import console, note, print_json, progress
 from treewise.data.errors import ParameterError
-from treewise.data.prompt_set import Prompt, in_turns
+from treewise.data.prompt_set import Prompt, in_turns, prompts_sha256
 
 if TYPE_CHECKING:
     from treewise.engine.agreement import Agreement
@@ -123,7 +125,7 @@ def distill(
         raise ParameterError(f"exam must have prompts that are not trained on, got {len(known)} of --prompts")
     place = work or default_work_folder(target)
     # Without it, answers that arrived while a training stood still would make it start anew.
-    ready_list = place / f"ready-{out.name}.json" if ready_only and out else None
+    ready_list = _ready_list(place, out, chosen) if ready_only and out else None
     if ready_list is not None and ready_list.is_file():
         note(f"going on with the answers that {ready_list} names; remove it to choose among all that are stored now")
     planned = planned_answers(pair, chosen, answers)
@@ -176,6 +178,12 @@ def distill(
     console().print(agreement_table(f"{about}prompts the draft never saw ({out})", report.agreement))
     if report.exam:
         console().print(agreement_table(f"{about}the exam's prompts", report.exam))
+
+
+def _ready_list(place: Path, out: Path, prompts: Sequence[Prompt]) -> Path:
+    """Where a training on ready answers names them, by its draft's folder and its prompts."""
+    decides = f"{out.resolve()} {prompts_sha256(prompts)}"
+    return place / f"ready-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
 
 
 def _joined_prompts(sources: list[str], limit: int) -> tuple[Prompt, ...]:
