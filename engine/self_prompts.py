@@ -173,7 +173,10 @@ def write_self_prompts(
 
 def _stored(out: Path, settings: SelfPromptSettings, target_sha256: str) -> list[SelfPrompt]:
     """The prompts that `out` holds already."""
-    text = out.read_text(encoding="utf-8") if out.exists() else ""
+    try:
+        text = out.read_text(encoding="utf-8") if out.exists() else ""
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{out}: text must be UTF-8, got byte {error.object[error.start : error.end]!r}") from error
     if not text:  # also what a run leaves that has kept nothing yet
         return []
     prompts = []

@@ -258,7 +258,9 @@ def _corrections(value: Any) -> dict[int, Correction]:
     """What `Bundle._index` wrote. Raises `ParameterError`, `TypeError` or `ValueError` where it is not that."""
     is_known = isinstance(value, dict) and set(value) <= set(SOURCE_SETS)
     require(is_known, "corrections", f"by {', '.join(SOURCE_SETS)}", value)
-    return {SOURCE_SETS[name]: Correction(*(float(part) for part in found)) for name, found in value.items()}
+    for found in value.values():
+        require(isinstance(found, list) and len(found) == 2, "corrections", "[intercept, slope] each", found)
+    return {SOURCE_SETS[name]: Correction(float(found[0]), float(found[1])) for name, found in value.items()}
 
 
 def _strings(index: dict[str, Any], name: str) -> tuple[str, ...]:

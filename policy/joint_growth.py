@@ -98,10 +98,10 @@ def grow_together(
     """
     best = (-(saved_ms[candidates] * holds[candidates])).argsort(kind="stable")[:PLANNED_GROWTHS]
     candidates = candidates[best]
-    if not candidates.size:
-        return candidates
     running = Running.of(candidates, forest, context.catch_up)
     run = running.rows
+    if not run.size:
+        return candidates[:0]
     deepest = np.minimum(max_depth, context.remaining_tokens - 1)
     room = deepest[forest.request[run]] - forest.depth[run]
     levels = min(int(room.max()), PLANNED_LEVELS)

@@ -35,8 +35,7 @@ def run_live_batched(
     """As `treewise.live.run_live`, with up to `batch_size` prompts side by side.
 
     Each joins when one before it is over. The policies take turns on every `TURN_BATCHES` batches of prompts. Times are
-    each prompt's share. Raises `ParameterError` where `batch_size` is below 1, and as
-    `BatchEngine` does.
+    each prompt's share. Raises `ParameterError` where `batch_size` is below 1, and as `BatchEngine` does.
     """
     from treewise.engine.batch import BatchEngine, BatchRequest
     from treewise.engine.sampling import Sampling

@@ -120,6 +120,9 @@ def test_a_file_of_another_kind_is_refused(pair: Pair, tmp_path: Path) -> None:
     out.write_text('{"id": "a", "task": "chat", "prompt": "b"}\n')
     with pytest.raises(PromptError, match="line must be a prompt of this command"):
         write_self_prompts(pair, out, 5, SETTINGS)
+    out.write_bytes(b'{"id": "\xff')
+    with pytest.raises(PromptError, match="text must be UTF-8, got byte"):
+        write_self_prompts(pair, out, 5, SETTINGS)
     with pytest.raises(ParameterError, match="out must be a file"):
         write_self_prompts(pair, tmp_path, 5, SETTINGS)
 

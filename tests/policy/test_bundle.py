@@ -158,6 +158,8 @@ def drop_growth_feature(index: dict[str, Any]) -> None:
         (lambda i: i.update(prior_table=["a", "b"]), BundleError, "could not convert"),
         (lambda i: i.update(corrections={"web": [0, 1]}), BundleError, "corrections must be by lookup, draft"),
         (lambda i: i.update(corrections={"draft": [0, 9]}), BundleError, "slope must be between 0.1 and 4, got 9"),
+        (lambda i: i.update(corrections={"draft": "12"}), BundleError, r"slope\] each, got '12'"),
+        (lambda i: i.update(corrections={"draft": [0.1]}), BundleError, r"slope\] each, got \[0.1"),
         (lambda i: i.update(files=[]), BundleError, "files must be a dict in bundle.json, got list"),
         (lambda i: i.update(call_ms=float("nan")), BundleError, "call_ms must be finite"),
     ],

@@ -120,8 +120,7 @@ def test_a_batch_makes_no_pass_that_costs_more_than_it_brings() -> None:
     assert made[0] > made[1] > made[2] == 0
 
 
-def test_kept_rows_are_chosen_as_before() -> None:
-    """What is grown together is verified by the same rule."""
+def test_what_is_kept_of_trees_grown_together_has_its_parents() -> None:
     seen: list[BoolArray] = []
 
     class Noted(SharedBudgetPolicy):
