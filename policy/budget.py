@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -78,8 +79,11 @@ def shared_survival(nodes: Nodes, among: BoolArray | None = None) -> Float64Arra
     inner = np.flatnonzero(nodes.parent >= 0)
     mass = np.bincount(nodes.parent[inner], weights=prior[inner], minlength=len(prior))
     survival = np.ones(len(prior), dtype=np.float64)
-    for depth in range(1, int(nodes.depth.max(initial=0)) + 1):
-        rows = inner[nodes.depth[inner] == depth]
+    depth = nodes.depth[inner]
+    down = inner[depth.argsort(kind="stable")]
+    ends = np.bincount(depth).cumsum().tolist()
+    for start, end in itertools.pairwise(ends):
+        rows = down[start:end]
         above = nodes.parent[rows]
         survival[rows] = survival[above] * prior[rows] / np.maximum(mass[above], 1.0)
     return survival
@@ -120,7 +124,7 @@ def modelled_ms(outcome: RoundOutcome, deployment: Deployment) -> Float64Array:
     if deployment.row_buckets:
         rows = np.asarray([deployment.padded_rows(each) for each in rows.tolist()])
     levels = np.zeros(count, dtype=np.int64)
-    np.maximum.at(levels, request, nodes.level)
+    levels[request] = nodes.level  # rows come level by level, so that the last one's stays
     total = cost.round_ms + cost.verify.at_each(rows, capacity) + cost.policy_ms * (levels + 2)
     total += cost.level_ms * levels
     grown = np.flatnonzero(nodes.grown & DRAFT)

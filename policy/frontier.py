@@ -230,17 +230,19 @@ def _growth_tokens(forest: Nodes, ranked: Ranked, catch_up: Int32Array) -> Int64
 
     Missing ancestors and catch-up [requests] are included; behind a request's last row its sum goes on.
     """
-    ran, parent = forest.drafted.copy(), forest.parent
-    tokens = np.zeros((len(ranked.counts), int(ranked.counts.max(initial=0))), dtype=np.int64)
-    for place in range(tokens.shape[1]):
-        chosen = ranked.place == place
-        line, owner = ranked.rows[chosen], ranked.owner[chosen]
-        while line.size:
-            fresh = ~ran[line]
-            line, owner = line[fresh], owner[fresh]
-            ran[line] = True
-            above = parent[line]
-            tokens[owner, place] += np.where(above < 0, 1 + catch_up[owner], 1)
-            inner = above >= 0
-            line, owner = above[inner], owner[inner]
+    parent, shape = forest.parent, (len(ranked.counts), int(ranked.counts.max(initial=0)))
+    # The first place whose growth runs a row. Smaller places come last, and the last of like rows is what is stored.
+    first = np.full(len(parent), shape[1], dtype=np.int64)
+    line, place = ranked.rows[::-1], ranked.place[::-1]
+    while line.size:
+        fresh = ~forest.drafted[line]
+        line, place = line[fresh], place[fresh]
+        first[line] = np.minimum(first[line], place)
+        above = parent[line]
+        inner = above >= 0
+        line, place = above[inner], place[inner]
+    run = (first < shape[1]).nonzero()[0]
+    owner = forest.request[run]
+    weight = np.where(parent[run] < 0, 1 + catch_up[owner], 1)
+    tokens = np.bincount(owner * shape[1] + first[run], weight, shape[0] * shape[1]).astype(np.int64).reshape(shape)
     return tokens.cumsum(axis=1)

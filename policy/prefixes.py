@@ -12,6 +12,8 @@ from treewise.policy.hook import Float32Array, Int32Array
 IndexArray = NDArray[np.intp]
 Float64Array = NDArray[np.float64]
 _MOST_SHORT = 1 << 16  # numbers that 16 bits hold, which numpy sorts in one pass over each byte
+# Rows up to which two stable sorts take less than one integer's making, and the bits that one has for a row's number.
+_SORTED_ALONE, _ROW_BITS = 512, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,9 @@ class Ranked:
     @classmethod
     def of(cls, rows: IndexArray, worth: Float64Array | Float32Array, request: Int32Array, requests: int) -> Ranked:
         """Rank `rows`, ascending, by `worth` [all rows]; `request` [all rows] is below `requests`."""
-        rows = rows[(-worth[rows]).argsort(kind="stable")]
+        order = _order(worth[rows], request[rows], requests)
+        rows = rows[order]
         owner = request[rows]
-        order = (owner.astype(np.uint16) if requests <= _MOST_SHORT else owner).argsort(kind="stable")
-        rows, owner = rows[order], owner[order]
         counts = np.bincount(owner, minlength=requests)
         place = np.arange(len(rows)) - (counts.cumsum() - counts)[owner]
         return cls(rows, owner, place, counts)
@@ -44,6 +45,23 @@ class Ranked:
         table = np.full((len(self.counts), int(self.counts.max(initial=0))), -np.inf)
         table[self.owner, self.place] = values
         return table
+
+
+def _order(worth: Float64Array | Float32Array, owner: Int32Array, requests: int) -> IndexArray:
+    """Places by `owner`, by falling `worth`, by number."""
+    count = len(worth)
+    if not _SORTED_ALONE < count <= 1 << _ROW_BITS:
+        best = (-worth).argsort(kind="stable")
+        short = owner[best]
+        return best[(short.astype(np.uint16) if requests <= _MOST_SHORT else short).argsort(kind="stable")]
+    # Places of like worth share a step, and one integer says request, step and place: two unstable sorts, each faster.
+    best = (-worth).argsort()
+    falling = worth[best]
+    step = np.zeros(count, dtype=np.int64)
+    (falling[1:] != falling[:-1]).cumsum(out=step[1:])
+    keys = (owner[best].astype(np.int64) << 2 * _ROW_BITS) + (step << _ROW_BITS) + best
+    keys.sort()
+    return keys & ((1 << _ROW_BITS) - 1)
 
 
 def best_prefixes(gains: Float64Array, prefix_ms: Float64Array, tokens_per_ms: Float64Array) -> IndexArray:

@@ -244,7 +244,7 @@ def digests(tree: RoundTree, requests: int) -> list[int]:
     """64 bits for each of the tree's `requests`, over its own shape and its admitted, grown and kept rows."""
     column = tree.forest.column
     request, parent = column("request"), column("parent")
-    order = request.argsort(kind="stable")
+    order = (request.astype(np.uint16) if requests <= 1 << 16 else request).argsort(kind="stable")
     ends = np.bincount(request, minlength=requests).cumsum()
     starts = np.concatenate([[0], ends[:-1]])
     within = np.empty(len(order), dtype=np.int32)

@@ -25,6 +25,17 @@ def test_every_request_gets_what_it_would_alone() -> None:
             assert found[own] == best_prefix(worth[order], prices[own, : len(order) + 1], float(rates[own]))
 
 
+def test_many_rows_are_ranked_as_few_are() -> None:
+    rng = np.random.default_rng(1)
+    for requests, levels in ((1, 3), (7, 40), (300, 10**9)):
+        request = rng.integers(0, requests, 3000).astype(np.int32)
+        worth = rng.integers(0, levels, 3000) / levels
+        rows = np.flatnonzero(rng.random(3000) < 0.9)
+        ranked = Ranked.of(rows, worth, request, requests)
+        np.testing.assert_array_equal(ranked.rows, rows[np.lexsort((-worth[rows], request[rows]))])
+        assert ranked.counts.tolist() == np.bincount(request[rows], minlength=requests).tolist()
+
+
 def test_the_fewest_rows_where_several_numbers_are_best() -> None:
     gains = np.array([[0.5, 0.0, -np.inf], [0.0, 0.0, 0.0]])
     assert best_prefixes(gains, np.zeros((2, 4)), np.ones(2)).tolist() == [1, 0]
