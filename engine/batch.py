@@ -88,13 +88,13 @@ class BatchEngine(RoundDriver):
         self._num_requests = 0
         self._target: BatchTarget
         self._draft: BatchDraft | None
+        self._sharing: WeakSet[BatchEngine] = WeakSet() if shares is None else shares._sharing
+        self._sharing.add(self)
         if shares is not None:
             same = shares.pair is pair and (shares.settings, shares.max_batch) == (own, max_batch)
             require(same, "shares", "an engine of the same pair, settings and max_batch", type(shares).__name__)
-            self._target, self._draft, self._sharing = shares._target, shares._draft, shares._sharing
-            self._sharing.add(self)
+            self._target, self._draft = shares._target, shares._draft
             return
-        self._sharing: WeakSet[BatchEngine] = WeakSet([self])
         how = (max_batch, own.passes, own.slot_buckets, own.row_buckets)
         self._target = BatchTarget(pair.target, *how)
         width = max(own.envelope.draft_width, 1)

@@ -165,13 +165,10 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         """
         if self._priced is None or self._priced[0] is not context or self._priced[1].verify.shape[1] <= nodes:
             records = [self._records[request] for request in context.request_id.tolist()]
-            asked = [
-                self._pricing.cover(self._pricing.at(position, record.tokens / max(record.ms, 1e-9)), nodes)
-                for record, position in zip(records, context.position.tolist(), strict=True)
-            ]
-            prices = RoundPrices.of(asked)
+            rates = np.asarray([record.tokens / max(record.ms, 1e-9) for record in records])
+            prices = self._pricing.of_round(context.position, rates, nodes)
             rate = self.settings.rate
-            self._priced = context, prices if rate is None else replace(prices, rates=np.full(len(asked), rate))
+            self._priced = context, prices if rate is None else replace(prices, rates=np.full(len(records), rate))
         return self._priced[1]
 
     def _uncovered_roots(self, roots: Nodes) -> Float64Array:
@@ -197,7 +194,9 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         if level.index == 0:
             agreement = context.draft_agreement.astype(np.float64)
             held = np.where(np.isnan(agreement), held, agreement)
-        inner = Ranked.of(np.flatnonzero(forest.parent >= 0), survival, forest.request, requests)
+        # Of requests that may draft; what the others keep is not asked for here.
+        asked = (forest.parent >= 0) & (ranked.counts > 0)[forest.request]
+        inner = Ranked.of(np.flatnonzero(asked), survival, forest.request, requests)
         sure = inner.table(survival[inner.rows])
         gains = ranked.table(held[ranked.owner] * open_mass[ranked.rows])
         nodes, most = sure.shape[1], gains.shape[1]
@@ -233,7 +232,8 @@ def _growth_tokens(forest: Nodes, ranked: Ranked, catch_up: Int32Array) -> Int64
     parent, shape = forest.parent, (len(ranked.counts), int(ranked.counts.max(initial=0)))
     # The first place whose growth runs a row. Smaller places come last, and the last of like rows is what is stored.
     first = np.full(len(parent), shape[1], dtype=np.int64)
-    line, place = ranked.rows[::-1], ranked.place[::-1]
+    line: NDArray[np.integer] = ranked.rows[::-1]
+    place = ranked.place[::-1]
     while line.size:
         fresh = ~forest.drafted[line]
         line, place = line[fresh], place[fresh]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treewise.policy.budget import padded_sizes
-from treewise.policy.hook import Deployment
+from treewise.policy.hook import Deployment, Int32Array
 from treewise.policy.planner import PRICED_NODES, Curves, Prices
 
 KEPT_CURVES = 1024  # capacities
@@ -24,21 +23,6 @@ class RoundPrices:
     verify: NDArray[np.float64]  # [curves, nodes + 1] milliseconds
     draft: NDArray[np.float64]  # [curves, tokens + 1]
     curves: tuple[Curves, ...]  # [curves]
-
-    @classmethod
-    def of(cls, prices: Sequence[Prices]) -> RoundPrices:
-        """Of each request's own `prices`."""
-        numbers: dict[int, int] = {}
-        curve_of = [numbers.setdefault(id(own.curves), len(numbers)) for own in prices]
-        curves = tuple({id(own.curves): own.curves for own in prices}.values())
-        nodes = min(len(own.verify) for own in curves)
-        return cls(
-            np.asarray([own.rate for own in prices]),
-            np.asarray(curve_of),
-            np.stack([own.verify[:nodes] for own in curves]),
-            np.stack([own.draft for own in curves]),
-            curves,
-        )
 
     def draft_ms(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Milliseconds of growths of `tokens` [requests, n], ascending."""
@@ -69,6 +53,24 @@ class Pricing:
         single = self._padded[0] == 1  # then the curve begins with plain decoding
         plain_ms = cost.round_ms + float(curves.verify[0]) if single else cost.plain_ms(capacity)
         return Prices(max(rate, 1.0 / max(plain_ms, 1e-9)), curves, cost.policy_ms + cost.level_ms)
+
+    def of_round(self, capacity: Int32Array, rates: NDArray[np.float64], nodes: int) -> RoundPrices:
+        """What `at` says of each request, [requests], with verify curves that hold at least `nodes` nodes."""
+        cost = self._deployment.cost
+        capacities, curve_of = np.unique(np.clip(capacity, self._least, self._most), return_inverse=True)
+        curves = tuple(self._curves(tokens, max(nodes, PRICED_NODES)) for tokens in capacities.tolist())
+        if self._padded[0] == 1:
+            plain_ms = cost.round_ms + np.asarray([float(own.verify[0]) for own in curves])
+        else:
+            plain_ms = np.asarray([cost.plain_ms(own.capacity) for own in curves])
+        least = min(len(own.verify) for own in curves)
+        return RoundPrices(
+            np.maximum(rates, (1.0 / np.maximum(plain_ms, 1e-9))[curve_of]),
+            curve_of,
+            np.stack([own.verify[:least] for own in curves]),
+            np.stack([own.draft for own in curves]),
+            curves,
+        )
 
     def cover(self, prices: Prices, nodes: int) -> Prices:
         """The same prices, with a verify curve that holds at least `nodes` nodes."""

@@ -40,18 +40,19 @@ class Driven:
     rows: RequestRows | None = field(default_factory=RequestRows)  # None: it must be replayed alone
     progress: Progress = field(init=False)
     text_offset: int = field(init=False)  # of position 0 in the shard's committed tokens
+    end_position: int = field(init=False)  # behind the text's last token
 
     def __post_init__(self) -> None:
         request = self.request
         rounds = request.shard.rounds
         first = int(rounds.committed_offsets[request.row_at(request.first_position)])
-        self.text_offset = first - request.prompt_tokens
+        self.text_offset, self.end_position = first - request.prompt_tokens, request.end_position
         self.progress = Progress(self.number, request.prompt_tokens, request.max_new_tokens, request.temperature)
 
     @property
     def is_over(self) -> bool:
         """Whether its text is committed."""
-        return self.progress.position >= self.request.end_position - 1
+        return self.progress.position >= self.end_position - 1
 
     def info(self) -> RequestInfo:
         """What the policy is told of it."""
@@ -181,7 +182,7 @@ class BatchReplay:
         drafted = forest.column("drafted")
         texts = columns.shard.rounds.committed
         count = len(flight)
-        end = np.asarray([driven.request.end_position for driven in flight])
+        end = np.asarray([driven.end_position for driven in flight])
         offset = np.asarray([driven.text_offset for driven in flight])
         on_path = np.zeros(forest.num_rows, dtype=np.bool_)
         match = np.full(forest.num_rows, -1, dtype=np.int8)
