@@ -1,88 +1,24 @@
-"""`treewise ab`, `treewise tune` and `treewise replay`."""
+"""`treewise ab` and `treewise tune`."""
 
 from __future__ import annotations
 
 import csv
-import importlib
 import io
-import json
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import numpy as np
 import pytest
 
-from tests.house.layout import ROOT
-from tests.training.worlds import COST, World, dense, dense_trace, manifest, simulate
+from tests.training.worlds import COST
+from tests.treewise.trace_commands import EXAMPLE, checked, run, write_live
 from treewise import cli
 from treewise.cli import ab as cli_ab
 from treewise.cli._options import workers_for
 from treewise.cli.ab import share, split_policies
-from treewise.data.envelope import Envelope
 from treewise.data.errors import PolicySpecError
 from treewise.data.trace_schema import TraceShard
-from treewise.data.trace_writer import TraceWriter
-from treewise.policy.registry import parse_policy
 from treewise.training import verdict
 from treewise.training.logged_trace import open_trace
-
-ENVELOPE = Envelope(max_depth=4, draft_width=3)
-EXAMPLE = "example-a100-70b"
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World(seed=4, num_texts=3, answer_tokens=22)
-
-
-@pytest.fixture(scope="module")
-def dense_folder(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dense trace on disk."""
-    folder = tmp_path_factory.mktemp("traces") / "dense"
-    with TraceWriter(folder, manifest("dense", ENVELOPE.widened())) as writer:
-        for text in world.texts:
-            shard = dense(world, text, ENVELOPE.widened())
-            writer.add(shard.rounds, shard.nodes)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def live_shards(world: World) -> list[TraceShard]:
-    """What `chain:3` would leave."""
-    setting = dense_trace(world, ENVELOPE, world.texts[:1]).deployment(COST, ENVELOPE)
-    policy = parse_policy("chain:3")
-    policy.bind(setting)
-    return [simulate(world, text, policy, setting)[1] for text in world.texts]
-
-
-def write_live(folder: Path, shards: list[TraceShard]) -> Path:
-    """A live trace of `chain:3` on disk."""
-    with TraceWriter(folder, manifest("live", ENVELOPE, "chain:3")) as writer:
-        for shard in shards:
-            writer.add(shard.rounds, shard.nodes)
-    return folder
-
-
-def run(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -> str:
-    """Standard output of a command that ends with `status`, however Typer leaves."""
-    try:
-        found: object = cli.main(arguments)
-    except SystemExit as leaving:
-        found = leaving.code or 0
-    captured = capsys.readouterr()
-    assert found == status, captured.err
-    return captured.out
-
-
-def checked(name: str, output: str) -> Any:
-    """The JSON of a command, which must fit its schema."""
-    schema = json.loads((ROOT / "treewise" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
-    validator = importlib.import_module("jsonschema").Draft202012Validator
-    validator.check_schema(schema)
-    value = json.loads(output)
-    validator(schema).validate(value)
-    return value
 
 
 def test_ab_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,37 +193,6 @@ def test_tune_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFix
     (winner,) = [row for row in value["settings"] if row["is_winner"]]
     assert winner["speedup"] == max(row["speedup"] for row in value["settings"])
     assert winner["spec"] in run(arguments, capsys)
-
-
-def test_replay_of_an_own_trace_finds_nothing(
-    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_live(tmp_path / "live", live_shards)
-    value = checked("replay", run(["replay", str(folder), "--json"], capsys))
-    (trace,) = value["traces"]
-    assert (trace["policy"], trace["mismatches"]) == ("chain:3", [])
-    assert trace["rounds"] == trace["compared"] == sum(len(shard.rounds) for shard in live_shards)
-
-
-def test_replay_of_a_dense_trace_is_refused(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["replay", str(dense_folder)]) == 2
-    assert "must be live to be compared with its replay, got a dense one" in capsys.readouterr().err
-    assert cli.main(["replay", str(dense_folder), "--row-buckets", "8," + "9" * 5000]) == 2
-    assert "row_buckets must be whole numbers of rows joined by commas" in capsys.readouterr().err
-
-
-def test_replay_of_a_changed_trace_fails(
-    live_shards: list[TraceShard], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = live_shards[0]
-    kept = np.zeros_like(first.nodes.kept)
-    columns = {item.name: getattr(first.nodes, item.name) for item in fields(first.nodes)}
-    broken = replace(first, nodes=type(first.nodes)(**{**columns, "kept": kept}))
-    folder = write_live(tmp_path / "live", [broken, *live_shards[1:]])
-    value = checked("replay", run(["replay", str(folder), "--json"], capsys, status=1))
-    assert {found["prompt_id"] for found in value["traces"][0]["mismatches"]} == {"prompt-0"}
-    output = run(["replay", str(folder)], capsys, status=1)
-    assert "prompt-0, position" in output and "kept of candidate" in output
 
 
 def test_policies_are_served_side_by_side(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.training.judged import EXAMPLE
 from tests.training.test_diagnose import FEW, SERIAL
-from tests.treewise.test_ab_command import checked, run
 from tests.treewise.tiny import DRAFT, leave
+from tests.treewise.trace_commands import checked, run
 from treewise.cli.diagnose import EXIT_PLAIN
 from treewise.data.errors import ParameterError
 from treewise.engine.decode import Completion

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.treewise.test_ab_command import EXAMPLE, checked, dense_folder, live_shards, world, write_live
 from tests.treewise.test_traces_command import run
+from tests.treewise.trace_commands import EXAMPLE, checked, write_live
 from treewise import cli
 from treewise.data.cost import CostProfile
 from treewise.data.trace_schema import TraceShard
@@ -15,8 +15,6 @@ from treewise.policy.hook import DRAFT
 from treewise.policy.rank_table import RankTable
 from treewise.policy.sequoia import offline_tree
 from treewise.training.logged_trace import open_trace
-
-__all__ = ["dense_folder", "live_shards", "world"]  # fixtures
 
 
 def test_json_says_what_was_stored_and_chosen(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.treewise.test_ab_command import checked
 from tests.treewise.test_html_report import Page
 from tests.treewise.tiny import DRAFT, leave
+from tests.treewise.trace_commands import checked
 from treewise.cli.survey import whole_numbers
 from treewise.data.errors import ParameterError
 

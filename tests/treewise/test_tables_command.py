@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.training.worlds import COST
-from tests.treewise.test_ab_command import checked, run
+from tests.treewise.trace_commands import checked, run
 from treewise import cli
 from treewise.cli._parts import in_parts
 from treewise.cli.tables import derived_table, words_of
