@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from safetensors.torch import save
 from transformers import PreTrainedModel
 
 from treewise.data.errors import SchemaVersionError, ShardError, require
 from treewise.data.prompt_set import Prompt
-from treewise.engine.batch_decode import DecodeRow, decode_batch
+from treewise.engine.batch_decode import DecodeRow, decode_with_states
 from treewise.engine.hub import write_atomically
 
 ANSWER_SCHEMA_VERSION = 1
@@ -130,6 +132,8 @@ def make_answers(
 ) -> Iterator[list[Answer]]:
     """Make the answers that `folder` does not hold yet, one shard a batch, and yield each batch as it is stored.
 
+    The target's states on them are kept beside each shard (`states_path`).
+
     Worker `w` of `n` takes every n-th batch. A killed worker loses the batch it was decoding, nothing else.
     """
     require(0 <= worker < num_workers, "worker", "in [0, num_workers)", worker)
@@ -139,12 +143,12 @@ def make_answers(
         if not todo:
             continue
         rows = [DecodeRow(job.prompt_ids, job.temperature, _noise_seed(job, settings)) for job in todo]
-        texts = decode_batch(model, rows, max_new_tokens=settings.max_new_tokens, eos_ids=eos_ids)
+        texts, states = decode_with_states(model, rows, max_new_tokens=settings.max_new_tokens, eos_ids=eos_ids)
         answers = [
             Answer(job.key, job.prompt.id, job.prompt.task, job.sample, job.temperature, job.prompt_ids, tuple(ids))
             for job, ids in zip(todo, texts, strict=True)
         ]
-        write_answers(folder, answers)
+        write_answers(folder, answers, states)
         yield answers
 
 
@@ -152,15 +156,22 @@ def _noise_seed(job: AnswerJob, settings: AnswerSettings) -> list[int]:
     return [settings.seed, job.sample, zlib.crc32(job.prompt.id.encode()), 1]
 
 
-def write_answers(folder: Path, answers: Sequence[Answer]) -> Path:
-    """Store answers as one atomic shard, named by the content of its keys."""
+def write_answers(folder: Path, answers: Sequence[Answer], states: Sequence[torch.Tensor] = ()) -> Path:
+    """Store answers as one atomic shard, named by the content of its keys, and before it their states, if given."""
     columns = {name: [getattr(answer, name) for answer in answers] for name in ANSWER_SCHEMA.names}
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns, schema=ANSWER_SCHEMA), buffer)
     name = hashlib.sha256("".join(columns["key"]).encode()).hexdigest()[:16]
     path = folder / f"answers-{name}.parquet"
+    if states:
+        write_atomically(states_path(path), save({"states": torch.cat(list(states))}))
     write_atomically(path, buffer.getvalue())
     return path
+
+
+def states_path(shard: Path) -> Path:
+    """Where the hidden states of one answer shard lie."""
+    return shard.with_name(shard.name.replace("answers-", "states-")).with_suffix(".safetensors")
 
 
 def answer_shards(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Plain batched decoding, tuned for throughput: it makes the target's answers that drafts are distilled from."""
+"""Plain batched decoding, tuned for throughput: the target's answers and states that drafts are distilled from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from treewise.data.errors import require
 from treewise.engine.cache import cache_argument
+from treewise.engine.draft_model import decoder_of
 
 GROUPED_ATTENTION = "treewise_grouped"
 COMPACT_BELOW = 0.8  # share of rows still decoding under which the finished ones leave the batch
@@ -107,7 +108,21 @@ def grouped_attention(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-@torch.inference_mode()
+@contextmanager
+def _last_states(model: PreTrainedModel) -> Iterator[list[torch.Tensor]]:
+    # Holds the final hidden states of the latest forward pass, [batch, rows, hidden] float16.
+    latest: list[torch.Tensor] = []
+
+    def keep(module: torch.nn.Module, inputs: object, outputs: Any) -> None:
+        latest[:] = [outputs.last_hidden_state.to(torch.float16).cpu()]
+
+    handle = decoder_of(model).register_forward_hook(keep)
+    try:
+        yield latest
+    finally:
+        handle.remove()
+
+
 def decode_batch(
     model: PreTrainedModel, rows: Sequence[DecodeRow], *, max_new_tokens: int, eos_ids: Sequence[int]
 ) -> list[list[int]]:
@@ -119,6 +134,30 @@ def decode_batch(
     Returns:
         One list of token ids a row, at most `max_new_tokens`, with the EOS token when the row reached it.
     """
+    return _decode(model, rows, max_new_tokens, eos_ids)[0]
+
+
+def decode_with_states(
+    model: PreTrainedModel, rows: Sequence[DecodeRow], *, max_new_tokens: int, eos_ids: Sequence[int]
+) -> tuple[list[list[int]], list[torch.Tensor]]:
+    """As `decode_batch`, and beside each answer the final hidden states that the target had on the way.
+
+    Returns:
+        The answers, and one [prompt and answer tokens, hidden_size] float16 tensor a row, on the CPU.
+    """
+    with _last_states(model) as latest:
+        answers, pieces = _decode(model, rows, max_new_tokens, eos_ids, latest)
+    return answers, [torch.cat(row) for row in pieces]
+
+
+@torch.inference_mode()
+def _decode(
+    model: PreTrainedModel,
+    rows: Sequence[DecodeRow],
+    max_new_tokens: int,
+    eos_ids: Sequence[int],
+    latest: list[torch.Tensor] | None = None,  # states of the pass before, to keep row by row
+) -> tuple[list[list[int]], list[list[torch.Tensor]]]:
     require(max_new_tokens >= 1, "max_new_tokens", ">= 1", max_new_tokens)
     require(len(rows) >= 1 and all(row.prompt_ids for row in rows), "rows", "non-empty prompts", len(rows))
     device = model.device
@@ -144,8 +183,10 @@ def decode_batch(
     mask = (causal & real[:, None, :width]) | torch.eye(width, dtype=torch.bool, device=device)
     positions = (torch.arange(width, device=device) - padding[:, None]).clamp_min(0)
     done = torch.zeros(len(rows), dtype=torch.bool, device=device)
+    pieces: list[list[torch.Tensor]] = [[] for _ in rows]
     with grouped_attention(model):
-        for step in range(max_new_tokens):
+        # A last pass says nothing: it reads the last token of every row, for its state.
+        for step in range(max_new_tokens + (latest is not None)):
             logits = model(
                 input_ids=ids,
                 attention_mask=mask[:, None] if step == 0 else mask,
@@ -154,15 +195,25 @@ def decode_batch(
                 logits_to_keep=1,
                 **cached,
             ).logits[:, -1]
+            if latest is not None:
+                for place, owner in enumerate(owners.tolist()):
+                    if step == 0:
+                        pieces[owner].append(latest[0][place, width - len(rows[owner].prompt_ids) :].clone())
+                    elif len(answers[owner]) >= step:
+                        pieces[owner].append(latest[0][place].clone())
+            if step == max_new_tokens:
+                break
+            read = done  # rows whose EOS token has been through the model
             token = _speak(logits.float(), temperature[owners], uniform[owners, step])
             for owner, spoken, finished in zip(owners.tolist(), token.tolist(), done.tolist(), strict=True):
                 if not finished:
                     answers[owner].append(spoken)
             done = done | torch.isin(token, eos)
-            if bool(done.all()):
+            over = done if latest is None else read
+            if bool(over.all()):
                 break
-            if float(done.float().mean()) > 1 - COMPACT_BELOW:
-                kept = (~done).nonzero().flatten()
+            if float(over.float().mean()) > 1 - COMPACT_BELOW:
+                kept = (~over).nonzero().flatten()
                 owners, token, done = owners[kept], token[kept], done[kept]
                 for layer in layers:
                     layer.keep_rows(kept)
@@ -170,7 +221,7 @@ def decode_batch(
             ids = token[:, None]
             mask = real[owners, None, None, :end]
             positions = (end - 1 - padding[owners])[:, None]
-    return answers
+    return answers, pieces
 
 
 def _speak(logits: torch.Tensor, temperature: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What the target computed at every position of its answers: final hidden states, from one pass over each text."""
+"""What the target computed at every position of its answers: final hidden states, kept or made in one more pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from transformers import PreTrainedModel
 
 from treewise.data.errors import ShardError, require
-from treewise.engine.answers import Answer, answer_shards, read_shard
+from treewise.engine.answers import Answer, answer_shards, read_shard, states_path
 from treewise.engine.draft_model import decoder_of
 from treewise.engine.hub import write_atomically
 
@@ -37,11 +37,6 @@ class Lesson:
     def num_answer_tokens(self) -> int:
         """Tokens that the target said."""
         return len(self.token_ids) - self.num_prompt_tokens
-
-
-def states_path(shard: Path) -> Path:
-    """Where the hidden states of one answer shard lie."""
-    return shard.with_name(shard.name.replace("answers-", "states-")).with_suffix(".safetensors")
 
 
 def record_states(

@@ -9,7 +9,7 @@ import torch
 
 from tests.engine.disk_pairs import write_model
 from treewise.data.errors import ParameterError
-from treewise.engine.batch_decode import DecodeRow, decode_batch, grouped_attention
+from treewise.engine.batch_decode import DecodeRow, decode_batch, decode_with_states, grouped_attention
 from treewise.engine.pair import Pair, load_pair
 
 PROMPTS = ([5, 6, 7, 8, 9], [10], [20, 21, 22], [30, 31, 32, 33, 34, 35, 36])
@@ -44,6 +44,18 @@ def test_finished_rows_leave_and_the_others_are_not_disturbed(pair: Pair) -> Non
     expected = [one_by_one(pair, prompt, 12, eos) for prompt in PROMPTS]
     assert min(map(len, expected)) <= 3 < max(map(len, expected))
     assert decode_batch(pair.target, rows, max_new_tokens=12, eos_ids=[eos]) == expected
+
+
+def test_states_on_the_way_are_those_of_a_pass_over_the_whole_text(pair: Pair) -> None:
+    eos = one_by_one(pair, PROMPTS[0], 3, None)[-1]
+    rows = [DecodeRow(prompt, 0.0, [0]) for prompt in PROMPTS]
+    answers, states = decode_with_states(pair.target, rows, max_new_tokens=12, eos_ids=[eos])
+    assert answers == decode_batch(pair.target, rows, max_new_tokens=12, eos_ids=[eos])
+    assert min(map(len, answers)) <= 3 < max(map(len, answers)) == 12  # one row ends early, one at its limit
+    for prompt, answer, kept in zip(PROMPTS, answers, states, strict=True):
+        with torch.no_grad():
+            expected = pair.target.model(input_ids=torch.tensor([prompt + answer]), use_cache=False).last_hidden_state
+        assert kept.dtype == torch.float16 and torch.allclose(kept.double(), expected[0], atol=2e-3)
 
 
 def test_sampled_rows_depend_on_their_seed_and_not_on_their_batch(pair: Pair) -> None:

@@ -17,7 +17,7 @@ from treewise.data.prompt_set import Prompt
 from treewise.engine import answers as answers_module
 from treewise.engine import distill as distill_module
 from treewise.engine.agreement import Agreement, collect_exam, measure_agreement
-from treewise.engine.answers import AnswerSettings, answer_shards, make_answers, read_answers
+from treewise.engine.answers import AnswerSettings, answer_shards, make_answers, read_answers, states_path
 from treewise.engine.distill import (
     DistillSettings,
     DistillStep,
@@ -30,7 +30,7 @@ from treewise.engine.distill_run import always_said, default_work_folder, planne
 from treewise.engine.draft_folder import read_description, trainable_draft, trained_parameters
 from treewise.engine.lessons import LessonProgress, collect_lessons, planned_answers
 from treewise.engine.pair import Pair, load_pair
-from treewise.engine.teacher import Lesson, length_batches, states_path
+from treewise.engine.teacher import Lesson, length_batches
 
 ANSWERS = AnswerSettings(num_samples=2, max_new_tokens=12, batch_rows=4)
 TRAINING = DistillSettings(
@@ -88,7 +88,19 @@ def test_a_killed_collection_loses_at_most_a_batch(pair: Pair, tmp_path: Path) -
     assert sum(report.num_texts for report in reports if report.stage == "answers") == 20 - len(first)
     assert len(lessons) == 20
     collect_lessons(pair, PROMPTS, tmp_path, ANSWERS, report=reports.append)
-    assert sum(report.num_texts for report in reports) == 20 - len(first) + 20  # nothing was made again
+    assert sum(report.num_texts for report in reports) == 20 - len(first)  # nothing was made again
+
+
+def test_states_that_are_gone_are_made_again(pair: Pair, tmp_path: Path, lessons: list[Lesson]) -> None:
+    collect_lessons(pair, PROMPTS, tmp_path, ANSWERS)
+    for shard in answer_shards(tmp_path):
+        states_path(shard).unlink()
+    reports: list[LessonProgress] = []
+    again = collect_lessons(pair, PROMPTS, tmp_path, ANSWERS, report=reports.append)
+    assert {(report.stage, report.num_texts) for report in reports} <= {("states", 4), ("states", 2)}
+    assert sum(report.num_texts for report in reports) == 20
+    for mine, theirs in zip(again, lessons, strict=True):
+        assert mine.key == theirs.key and torch.allclose(mine.states.float(), theirs.states.float(), atol=2e-3)
 
 
 def test_two_workers_share_the_batches(pair: Pair, tmp_path: Path, lessons: list[Lesson]) -> None:
