@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treewise.data.errors import CostProfileError, SchemaVersionError, require
 from treewise.data.example_tables import A100_70B, H800_67B, ExampleTable
+from treewise.data.stored_json import check_names, read_object
 from treewise.data.whole_file import write_whole
 
 SCHEMA_VERSION = 1
@@ -203,14 +204,8 @@ class CostProfile:
         if found != SCHEMA_VERSION:
             raise SchemaVersionError("cost profile", found, SCHEMA_VERSION, "measure it again with `treewise profile`")
         value = {"requests": 1, **value}
-        names = set(cls.__dataclass_fields__)
-        given = set(value) - {"schema_version"}
-        if given != names:
-            raise CostProfileError(
-                f"cost profile must hold the names {sorted(names)}, "
-                f"got {sorted(names - given)} missing and {sorted(given - names)} unknown"
-            )
-        settings = {name: value[name] for name in names}
+        settings = {name: part for name, part in value.items() if name != "schema_version"}
+        check_names(settings, cls.__dataclass_fields__, "cost profile", CostProfileError)
         try:
             for grid in ("verify", "draft"):
                 part = settings[grid]
@@ -241,13 +236,7 @@ class CostProfile:
             raise CostProfileError(
                 f"cost must be a profile file or one of {', '.join(sorted(BUILTIN))}, got {str(source)!r}"
             )
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
-            raise CostProfileError(f"{path} is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise CostProfileError(f"{path} must hold one JSON object, got {type(value).__name__}")
-        return cls.from_json(value)
+        return cls.from_json(read_object(path, "cost profile", CostProfileError))
 
 
 def share_of_call(call_ms: float, requests: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from treewise.data.errors import ParameterError, require
+from treewise.data.stored_json import check_names
 
 SLACK = 0.9  # a covering log is grown this much below the prior bounds it stands for, so that float noise stays covered
 
@@ -62,9 +63,7 @@ class Envelope:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Envelope:
         """The envelope that `to_json` wrote. Raises `ParameterError` on unknown or missing names."""
-        names = set(cls.__dataclass_fields__)
-        if set(value) != names:
-            raise ParameterError(f"envelope must be a mapping with the names {sorted(names)}, got {sorted(value)}")
+        check_names(value, cls.__dataclass_fields__, "envelope", ParameterError)
         return cls(**value)
 
 

@@ -10,9 +10,11 @@ from importlib import resources
 from pathlib import Path
 
 from treewise.data.errors import PromptError, require
+from treewise.data.stored_json import parse_object, short
 
 OWN_SPLITS = ("distill", "policy", "demo", "judge")  # the packaged ones
 DRAWN_SPLIT = "distill-more"  # expanded when it is asked for by name
+SELF_SPLIT = "self"  # what `treewise self-prompts` had the default target write
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,19 @@ def own_prompts(split: str | None = None) -> tuple[Prompt, ...]:
     """The project's own prompts: those of one split, or of all packaged splits where it is None.
 
     `distill`, `policy`, `demo` and `judge` are packaged and never change: what ships was made from them. `distill-more`
-    is drawn from forms and word lists; a prompt's id there names its text. Raises `ParameterError`.
+    is drawn from forms and word lists, `self` was written by the default target behind openers of this project; a
+    prompt's id in these two names its text. Raises `ParameterError`.
     """
-    known = (*OWN_SPLITS, DRAWN_SPLIT)
+    known = (*OWN_SPLITS, DRAWN_SPLIT, SELF_SPLIT)
     require(split is None or split in known, "split", f"None or one of {', '.join(known)}", split)
     if split == DRAWN_SPLIT:
         from treewise.data.more_prompts import more_records
 
         drawn = (Prompt(entry["id"], entry["task"], entry["prompt"], DRAWN_SPLIT) for entry in more_records())
         return tuple(drawn)
-    packaged = resources.files("treewise.data").joinpath("prompts", "own.jsonl")
-    prompts = _unique(_decode(packaged.read_bytes(), "treewise.data/prompts/own.jsonl"))
+    name = "self.jsonl" if split == SELF_SPLIT else "own.jsonl"
+    packaged = resources.files("treewise.data").joinpath("prompts", name)
+    prompts = _unique(_decode(packaged.read_bytes(), f"treewise.data/prompts/{name}"))
     return prompts if split is None else tuple(prompt for prompt in prompts if prompt.split == split)
 
 
@@ -88,13 +92,7 @@ def _decode(content: bytes, name: str) -> Iterator[tuple[str, Prompt]]:
     # Not str.splitlines, which would also split at the line separators that JSON strings may contain.
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         place = f"{name}:{number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise PromptError(f"{place}: line must be a JSON object, got {_short(line)}") from error
-        if not isinstance(record, dict):
-            raise PromptError(f"{place}: line must be a JSON object, got {_short(record)}")
-        yield place, _prompt(record, place)
+        yield place, _prompt(parse_object(line, f"{place}: line", PromptError), place)
 
 
 def _prompt(record: dict[str, object], place: str) -> Prompt:
@@ -103,16 +101,16 @@ def _prompt(record: dict[str, object], place: str) -> Prompt:
     for field in ("id", "task", "prompt"):
         value = record.get(field)
         if not isinstance(value, str) or not value.strip():
-            raise PromptError(f"{place}: {field} must be a non-empty string, got {_short(value)}")
+            raise PromptError(f"{place}: {field} must be a non-empty string, got {short(value)}")
         values[field] = value
     split = record.get("split", "")
     if not isinstance(split, str):
-        raise PromptError(f"{place}: split must be a string, got {_short(split)}")
+        raise PromptError(f"{place}: split must be a string, got {short(split)}")
     try:
         values["prompt"].encode("utf-8")
     except UnicodeEncodeError as error:
         # JSON can spell half of a surrogate pair, which no tokenizer accepts.
-        raise PromptError(f"{place}: prompt must be encodable as UTF-8, got {_short(values['prompt'])}") from error
+        raise PromptError(f"{place}: prompt must be encodable as UTF-8, got {short(values['prompt'])}") from error
     return Prompt(values["id"], values["task"], values["prompt"], split, _tests(record.get("tests"), place))
 
 
@@ -121,7 +119,7 @@ def _tests(value: object, place: str) -> str:
     lines: list[object] = value if isinstance(value, list) else [] if value is None else [value]
     texts = [line for line in lines if isinstance(line, str)]
     if len(texts) < len(lines):
-        raise PromptError(f"{place}: tests must be a string or a list of strings, got {_short(value)}")
+        raise PromptError(f"{place}: tests must be a string or a list of strings, got {short(value)}")
     return "\n".join(texts)
 
 
@@ -135,12 +133,6 @@ def _unique(placed: Iterable[tuple[str, Prompt]]) -> tuple[Prompt, ...]:
         places[prompt.id] = place
         prompts.append(prompt)
     return tuple(prompts)
-
-
-def _short(value: object) -> str:
-    """The value as text, cut to a length that fits an error message."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def in_turns(prompts: Iterable[Prompt], count: int) -> tuple[Prompt, ...]:

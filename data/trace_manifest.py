@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import SchemaVersionError, TraceError, require
+from treewise.data.stored_json import check_names, read_object
 from treewise.data.trace_columns import SCHEMA_VERSION
 
 MANIFEST_NAME = "manifest.json"
@@ -111,14 +112,8 @@ class TraceManifest:
         if found != SCHEMA_VERSION:
             cure = "collect the trace again with `treewise collect`, or read it with the treewise that wrote it"
             raise SchemaVersionError("trace manifest", found, SCHEMA_VERSION, cure)
-        names = {item.name for item in fields(cls)}
-        given = set(value) - {"schema_version"}
-        if given != names:
-            raise TraceError(
-                f"trace manifest must hold the names {sorted(names)}, "
-                f"got {sorted(names - given)} missing and {sorted(given - names)} unknown"
-            )
-        parts = {name: value[name] for name in names}
+        parts = {name: part for name, part in value.items() if name != "schema_version"}
+        check_names(parts, cls.__dataclass_fields__, "trace manifest", TraceError)
         try:
             parts["envelope"] = Envelope.from_json(parts["envelope"])
             parts["prior_table"] = PriorTable(tuple(float(prior) for prior in parts["prior_table"]))
@@ -136,11 +131,7 @@ class TraceManifest:
         path = Path(folder) / MANIFEST_NAME
         if not path.is_file():
             raise TraceError(f"trace must be a folder with a {MANIFEST_NAME}, got {str(folder)!r}")
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
-            raise TraceError(f"{path} is not JSON: {error}") from error
-        return cls.from_json(value)
+        return cls.from_json(read_object(path, "trace manifest", TraceError))
 
     def identity(self) -> str:
         """SHA-256, in hex, of everything but `created` and `command`; each shard carries it."""

@@ -27,7 +27,7 @@ from treewise.data.trace_manifest import (
 )
 from treewise.data.trace_reader import read_requests
 from treewise.data.trace_schema import NodeTable, Rounds, TraceShard, concatenate
-from treewise.data.whole_file import naming
+from treewise.data.whole_file import naming, sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TraceWriter:
         shard = concatenate(self._open)
         self._write(shard)
         self._open.clear()
-        _sync(self.folder / SHARDS_NAME)
+        sync(self.folder / SHARDS_NAME)
 
     def close(self) -> None:
         """Write what is open. Closing twice does nothing."""
@@ -138,14 +138,14 @@ class TraceWriter:
             try:
                 with naming(place):
                     self.manifest.save(temporary)
-                    _sync(temporary)
+                    sync(temporary)
                 # A link, unlike a rename, never replaces what another writer has put there in the meantime.
                 os.link(temporary, place)
             except FileExistsError:
                 pass
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync(self.folder)
+            sync(self.folder)
         differences = TraceManifest.load(self.folder).differences(self.manifest)
         if differences:
             raise TraceError(f"{place} must equal the new manifest, got {'; '.join(differences)}")
@@ -162,8 +162,8 @@ class TraceWriter:
                 marked = table.replace_schema_metadata({IDENTITY_KEY: identity})
                 with naming(shards / f"{number:06d}" / name):
                     pq.write_table(marked, temporary / name, compression="zstd")
-                    _sync(temporary / name)
-            _sync(temporary)
+                    sync(temporary / name)
+            sync(temporary)
             while not _renamed(temporary, shards / f"{number:06d}"):
                 number += 1
         except BaseException:
@@ -218,12 +218,3 @@ def _renamed(source: Path, place: Path) -> bool:
             return False
         raise
     return True
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -51,6 +51,15 @@ def write_whole(path: str | Path, text: str) -> Path:
     return named
 
 
+def sync(path: Path) -> None:
+    """Force a written file or a folder's names to the disk, so that a crash cannot lose what a rename publishes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def check_place(path: str | Path, name: str = "out") -> None:
     """Raise `ParameterError`, which calls `path` `name`, where it is a folder or below a file.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,17 +12,9 @@ from treewise.engine.draft_model import decoder_layers, decoder_of
 from treewise.engine.live_target import verify_rows
 from treewise.engine.pass_timer import PassTimer
 from treewise.engine.passes import EAGER, slot_model_of
-from treewise.engine.tree_model import BoolMatrix
+from treewise.engine.slot_rows import SlotRows
 from treewise.policy.hook import Int32Array
 from treewise.policy.round import RoundTree
-
-
-@dataclass(frozen=True, slots=True)
-class _VerifyRows:
-    tokens: Int32Array  # [rows]
-    positions: Int32Array  # [rows]
-    mask: BoolMatrix  # [rows, start + rows]
-    start: int
 
 
 class BatchTarget:
@@ -77,12 +68,12 @@ class BatchTarget:
         before = np.zeros(len(slots), dtype=np.int64)
         before[by_slot] = np.cumsum(counts[by_slot]) - counts[by_slot]
         self._first = before.tolist()
-        parts: dict[int, _VerifyRows] = {}
+        parts: dict[int, SlotRows] = {}
         self.places = np.full(tree.forest.num_rows, -1, dtype=np.int32)
         for request, (slot, root, position) in enumerate(zip(slots, roots.tolist(), positions.tolist(), strict=True)):
             rows = kept[owner == request]
             tokens, depths, mask = verify_rows(tree, rows, root, position, 0)
-            parts[slot] = _VerifyRows(tokens, (position + depths).astype(np.int32), mask, position)
+            parts[slot] = SlotRows(tokens, (position + depths).astype(np.int32), mask, position)
             self.places[rows] = self._first[request] + np.arange(len(rows))
         logits = self.model.forward(parts, padded_rows)
         self.num_passes += 1

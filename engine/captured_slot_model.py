@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from treewise.engine.captured_model import CHECK_TOKENS
@@ -16,18 +14,9 @@ from treewise.engine.random_tree import random_tree, tree_mask
 from treewise.engine.recorded_passes import Recorder, Recordings
 from treewise.engine.slot_cache import SlotCache
 from treewise.engine.slot_model import SlotModel
-from treewise.engine.slot_rows import SlotInputs, SlotShape
+from treewise.engine.slot_rows import SlotInputs, SlotRows, SlotShape
 from treewise.engine.static_model import CAPACITY_BUCKETS
 from treewise.engine.static_slot_model import StaticSlotModel
-from treewise.engine.tree_model import BoolMatrix
-
-
-@dataclass(frozen=True, slots=True)
-class _RandomRows:
-    tokens: NDArray[np.int32]  # [rows]
-    positions: NDArray[np.int32]  # [rows]
-    mask: BoolMatrix  # [rows, start + rows]
-    start: int
 
 
 class CapturedSlotModel(StaticSlotModel):
@@ -95,14 +84,14 @@ class CapturedSlotModel(StaticSlotModel):
 
     def _lay_out(self, shape: SlotShape, rng: np.random.Generator, vocab_size: int) -> torch.Tensor:
         """Lay out a pass over random trees; what the eager pass makes of the same, [live rows, width]."""
-        parts: dict[int, _RandomRows] = {}
+        parts: dict[int, SlotRows] = {}
         spare = shape.rows - min(shape.rows, shape.slots)
         for slot in range(min(shape.rows, shape.slots)):
             count = 1 + min(spare, shape.most - 1)
             spare -= count - 1
             depths, mask = tree_mask(random_tree(count, rng), CHECK_TOKENS)
             tokens = rng.integers(0, vocab_size, count).astype(np.int32)
-            parts[slot] = _RandomRows(tokens, (CHECK_TOKENS + depths).astype(np.int32), mask, CHECK_TOKENS)
+            parts[slot] = SlotRows(tokens, (CHECK_TOKENS + depths).astype(np.int32), mask, CHECK_TOKENS)
         eager = SlotModel.forward(self, parts)
         self._inputs_of(shape).fill(parts, self.cache.capacity)
         return eager

@@ -19,7 +19,7 @@ class Completion:
     accepted_lengths: tuple[int, ...]  # [rounds]
     verified_nodes: tuple[int, ...]  # [rounds]
     growths: int
-    policy_calls: int
+    policy_calls: int  # that reached the policy
     fallbacks: int
     suspensions: int
     prefill_seconds: float
@@ -71,7 +71,7 @@ class RoundSums:
         self.accepted.append(record.accepted_length)
         self.nodes.append(record.num_nodes)
         self.growths += len(record.growth_tokens)
-        self.calls += record.levels + 1
+        self.calls += record.own_policy_calls
         self.fallbacks += record.fallback
         self.suspensions += record.suspended
         self.draft_ms += record.draft_ms

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from treewise.engine.slot_rows import SlotRows
 from treewise.engine.tree_model import BoolMatrix, see_ancestors
 from treewise.policy.hook import DraftGuesses, Drawn, Int32Array, Nodes
 
@@ -14,17 +15,10 @@ _PLACES = 64  # drafted rows of a round before the mask's buffer grows
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRows:
+class DraftRows(SlotRows):
     """One request's part of a growth: committed tokens that the cache lacked, then forest rows."""
 
-    tokens: Int32Array  # [rows]
-    positions: Int32Array  # [rows] absolute
-    mask: BoolMatrix  # [rows, start + rows] the slots that each sees
-    start: int  # slots written before
     num_late: int  # committed tokens among the rows, the first ones
-
-    def __len__(self) -> int:
-        return len(self.tokens)
 
 
 class DraftedText:

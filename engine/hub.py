@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from treewise.data.errors import ChecksumError, SchemaVersionError
-from treewise.data.whole_file import naming
+from treewise.data.whole_file import naming, sync
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_SCHEMA_VERSION = 1
@@ -46,15 +46,6 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sync_file(path: Path) -> None:
-    """Force a written file to the disk, so that a rename never publishes bytes that a crash can lose."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Write one file under a temporary name, force it to disk, rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +74,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
             yield temporary
         for path in sorted(temporary.rglob("*")):
             if path.is_file():
-                sync_file(path)
+                sync(path)
         temporary.chmod(0o755)  # mkdtemp makes private folders; a shared cache is read by others
         _publish(temporary, target)
     finally:

@@ -19,6 +19,7 @@ import torch
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import PromptError
 from treewise.data.prompt_set import Prompt
+from treewise.data.stored_json import parse_object, short
 from treewise.data.trace_claims import PromptClaims
 from treewise.data.trace_writer import TraceWriter
 from treewise.engine.collect import CollectSettings, Progressed, build_manifest
@@ -215,21 +216,16 @@ def texts_sha256(texts: Sequence[KnownText]) -> str:
 
 
 def _record(line: str, place: str) -> TextRecord:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise PromptError(f"{place}: line must be a JSON object, got {_short(line)}") from error
-    if not isinstance(value, dict):
-        raise PromptError(f"{place}: line must be a JSON object, got {_short(value)}")
+    value = parse_object(line, f"{place}: line", PromptError)
     if unknown := sorted(set(value) - set(_FIELDS)):
         raise PromptError(f"{place}: line must hold no fields but {', '.join(_FIELDS)}, got {unknown[0]!r}")
     for name in ("id", "task"):
         given = value.get(name, DEFAULT_TASK if name == "task" else None)
         if not isinstance(given, str) or not given.strip():
-            raise PromptError(f"{place}: {name} must be a non-empty string, got {_short(given)}")
+            raise PromptError(f"{place}: {name} must be a non-empty string, got {short(given)}")
     seed = value.get("seed")
     if seed is not None and not (_is_whole(seed) and 0 <= seed < 2**63):
-        raise PromptError(f"{place}: seed must be a whole number between 0 and 2**63 - 1, got {_short(seed)}")
+        raise PromptError(f"{place}: seed must be a whole number between 0 and 2**63 - 1, got {short(seed)}")
     return TextRecord(
         id=value["id"],
         task=value.get("task", DEFAULT_TASK),
@@ -242,24 +238,19 @@ def _record(line: str, place: str) -> TextRecord:
 def _words_or_ids(value: dict[str, Any], name: str, place: str) -> str | tuple[int, ...]:
     words, ids = value.get(name), value.get(f"{name}_ids")
     if (words is None) == (ids is None):
-        raise PromptError(f"{place}: line must hold either {name} or {name}_ids, got {_short(sorted(value))}")
+        raise PromptError(f"{place}: line must hold either {name} or {name}_ids, got {short(sorted(value))}")
     if ids is not None:
         if not (isinstance(ids, list) and ids and all(_is_whole(token) for token in ids)):
-            raise PromptError(f"{place}: {name}_ids must be a list of token ids, got {_short(ids)}")
+            raise PromptError(f"{place}: {name}_ids must be a list of token ids, got {short(ids)}")
         return tuple(ids)
     if not isinstance(words, str) or not words:
-        raise PromptError(f"{place}: {name} must be a non-empty string, got {_short(words)}")
+        raise PromptError(f"{place}: {name} must be a non-empty string, got {short(words)}")
     try:
         words.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise PromptError(f"{place}: {name} must be encodable as UTF-8, got {_short(words)}") from error
+        raise PromptError(f"{place}: {name} must be encodable as UTF-8, got {short(words)}") from error
     return words
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

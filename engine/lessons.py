@@ -13,6 +13,7 @@ import torch
 
 from treewise.data.errors import PairError, require
 from treewise.data.prompt_set import Prompt
+from treewise.engine.answer_mark import keep_mark
 from treewise.engine.answers import AnswerJob, AnswerSettings, answer_jobs, make_answers
 from treewise.engine.hub import write_atomically
 from treewise.engine.pair import Pair, encode_prompt, load_pair
@@ -51,9 +52,10 @@ def collect_lessons(
     computes on one thread, which beats one process on many.
 
     Raises:
-        PairError: a worker process died.
+        PairError: a worker process died, or `folder` holds another target's answers.
     """
     require(num_workers >= 1, "num_workers", ">= 1", num_workers)
+    keep_mark(folder, pair.description)
     batches = planned_answers(pair, prompts, settings)
     if num_workers == 1:
         for progress in _work(pair, batches, folder, settings, 0, 1):
@@ -83,8 +85,9 @@ def ready_lessons(
             anew.
 
     Raises:
-        PairError: `chosen` cannot be read.
+        PairError: `chosen` cannot be read, or `folder` holds another target's answers.
     """
+    keep_mark(folder, pair.description)
     stored: list[Lesson] = []
     if chosen.is_file():
         try:

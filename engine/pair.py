@@ -29,6 +29,7 @@ NO_DRAFT = "none"
 DEFAULT_CORPUS = "default"
 NO_CORPUS = "none"
 PRUNE = "prune:"
+SOURCES_WITHOUT_MODEL = ("lookup", "recycled", "free")  # words of policies, taken for drafts now and then
 ROLLBACK_LAYER_TYPES = ("full_attention",)
 RECURRENT_MARKS = ("is_recurrent", "ssm_cfg", "state_size", "rwkv", "attn_layer_indices", "layers_block_type")
 
@@ -85,8 +86,10 @@ def load_pair(
         CacheRollbackError: a model's cache cannot be cut back to the accepted path.
         ChecksumError: stored weights are not the bytes that were promised.
         CorpusError: the corpus cannot be read, or is of another tokenizer or vocabulary.
-        ParameterError: a malformed `prune:` range, or another attention kernel.
+        ParameterError: a malformed `prune:` range, another attention kernel, or a draft that names a source without
+            a model, such as `lookup`.
     """
+    _check_draft_name(draft)
     place = torch.device(device)
     kind = dtype or (torch.float32 if place.type == "cpu" else torch.bfloat16)
     if threads is not None:
@@ -218,6 +221,12 @@ def _load_corpus(corpus: str, pair: PairDescription) -> RecycledCorpus | None:
                 f"corpus {str(folder)!r} must have the {name} {here} of target {pair.target!r}, got {there}"
             )
     return loaded
+
+
+def _check_draft_name(draft: str | None) -> None:
+    """Raise `ParameterError` where `draft` names a source that needs no draft, and no folder of that name is there."""
+    if draft in SOURCES_WITHOUT_MODEL and not Path(draft).is_dir():
+        raise ParameterError(f"draft must be a model, got {draft!r}: that source works without one; name 'none'")
 
 
 def _load_draft(

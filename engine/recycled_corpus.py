@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from treewise.data.errors import CorpusError, require
 from treewise.data.prompt_set import Prompt, prompts_sha256
 from treewise.data.recycled import MAX_VOCABULARY, ORDERS, TOP, RecycledCorpus, pack
+from treewise.engine.answer_mark import check_mark
 from treewise.engine.answers import Answer, read_answers
 from treewise.engine.distill_run import target_notice
 from treewise.engine.draft_model import decoder_of
@@ -27,15 +28,17 @@ MIN_OCCURRENCES = 2  # of a context of two or three tokens; a single one is kept
 
 
 def answers_to(pair: Pair, prompts: Sequence[Prompt], folder: Path) -> list[Answer]:
-    """The stored answers in `folder` to these very prompts, by key; answers to others stay out.
+    """The stored answers in `folder` to these very prompts, told by their text, by key; answers to others stay out.
 
     Raises:
         CorpusError: there is none, or one holds a token that the target does not have.
+        PairError: the folder is marked for another target.
         ShardError, SchemaVersionError: a shard cannot be read.
     """
-    asked = {prompt.id: tuple(encode_prompt(pair, prompt.text)) for prompt in prompts}
+    check_mark(folder, pair.description)
+    asked = {tuple(encode_prompt(pair, prompt.text)) for prompt in prompts}
     stored = read_answers(folder)
-    found = [answer for answer in stored if answer.answer_ids and asked.get(answer.prompt_id) == answer.prompt_ids]
+    found = [answer for answer in stored if answer.answer_ids and answer.prompt_ids in asked]
     if not found:
         raise CorpusError(
             f"answers must be a folder with answers to these {len(prompts)} prompts, as `treewise distill` leaves it, "
@@ -61,11 +64,12 @@ def make_corpus(
     answers: Sequence[Answer],
     prompts: Sequence[Prompt],
     *,
+    states: Mapping[str, torch.Tensor] | None = None,
     min_occurrences: int = MIN_OCCURRENCES,
     command: str = "",
     report: Callable[[int, int], None] = lambda answers, tokens: None,
 ) -> RecycledCorpus:
-    """A corpus from one teacher-forced pass of the pair's target over prompts and answers.
+    """A corpus from what the pair's target said over prompts and answers, in one teacher-forced pass where need be.
 
     At every position that predicts an answer's token, the `TOP` most probable tokens (temperature 1, unwarped) count
     behind the last one, two and three tokens. A token's probability behind a context is its mean over the context's
@@ -73,6 +77,8 @@ def make_corpus(
 
     Args:
         answers: from `answers_to`, to `prompts`, whose hash is kept.
+        states: by answer key, the target's final states over prompt and answer that were kept while it answered
+            (`teacher.kept_states`), [tokens, hidden_size]: with them only its head runs.
         min_occurrences: how often a context of two or three tokens must occur to be kept.
         command: kept in the corpus's provenance.
         report: told how many answers, and how many answer tokens, each pass took.
@@ -83,7 +89,7 @@ def make_corpus(
     require(min_occurrences >= 1, "min_occurrences", ">= 1", min_occurrences)
     require(any(answer.answer_ids for answer in answers), "answers", "texts with at least one token", len(answers))
     contexts = np.concatenate([_contexts(answer) for answer in answers])
-    said = _pass_over(pair, answers, report)
+    said = _pass_over(pair, answers, states or {}, report)
     parts = [
         _mean_guesses(contexts[:, place], said, 1 if place == 0 else min_occurrences, size) for place in range(ORDERS)
     ]
@@ -122,21 +128,41 @@ def _contexts(answer: Answer) -> NDArray[np.int64]:
 
 
 @torch.inference_mode()
-def _pass_over(pair: Pair, answers: Sequence[Answer], report: Callable[[int, int], None]) -> TopGuesses:
+def _pass_over(
+    pair: Pair, answers: Sequence[Answer], states: Mapping[str, torch.Tensor], report: Callable[[int, int], None]
+) -> TopGuesses:
     """What the target ranks highest where it predicts each answer token, answer by answer."""
-    decoder, head = decoder_of(pair.target), pair.target.get_output_embeddings()
-    texts = [torch.tensor(answer.prompt_ids + answer.answer_ids) for answer in answers]
-    found: dict[int, list[TopGuesses]] = {}
+    decoder = decoder_of(pair.target)
+    # Where the target predicts an answer's tokens, [answer tokens, hidden_size] each.
+    predicting = [
+        states[answer.key][len(answer.prompt_ids) - 1 : -1] if answer.key in states else None for answer in answers
+    ]
+    unread = [index for index, rows in enumerate(predicting) if rows is None]
+    texts = [torch.tensor(answers[index].prompt_ids + answers[index].answer_ids) for index in unread]
     for batch in length_batches([len(text) for text in texts], PASS_TOKENS):
-        ids = pad_right([texts[index] for index in batch]).to(pair.target.device)
+        ids = pad_right([texts[place] for place in batch]).to(pair.target.device)
         # Right padding needs no mask under causal attention: nothing real looks at it.
-        hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
-        for row, index in enumerate(batch):
-            predicting = hidden[row, len(answers[index].prompt_ids) - 1 : len(texts[index]) - 1]
-            found[index] = [top_guesses(head(piece)) for piece in predicting.split(HEAD_ROWS)]
-        report(len(batch), sum(len(answers[index].answer_ids) for index in batch))
-    pieces = [piece for index in range(len(texts)) for piece in found[index]]
-    return TopGuesses(np.concatenate([piece.tokens for piece in pieces]), np.concatenate([p.probs for p in pieces]))
+        hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state.cpu()
+        for row, place in enumerate(batch):
+            answer = answers[unread[place]]
+            predicting[unread[place]] = hidden[row, len(answer.prompt_ids) - 1 : len(texts[place]) - 1].clone()
+    return _ranked(pair, [rows for rows in predicting if rows is not None], report)
+
+
+def _ranked(pair: Pair, states: Sequence[torch.Tensor], report: Callable[[int, int], None]) -> TopGuesses:
+    # In blocks of one size whatever the answers' lengths: logits of many sizes between small results that stay would
+    # leave the heap in holes, gigabytes of them.
+    head = pair.target.get_output_embeddings()
+    said: list[TopGuesses] = []
+    block: list[torch.Tensor] = []
+    for index, rows in enumerate(states):
+        block.append(rows)
+        if sum(map(len, block)) >= HEAD_ROWS or index == len(states) - 1:
+            hidden = torch.cat(block).to(pair.target.device, pair.target.dtype)
+            said.extend(top_guesses(head(piece)) for piece in hidden.split(HEAD_ROWS))
+            report(len(block), len(hidden))
+            block = []
+    return TopGuesses(np.concatenate([piece.tokens for piece in said]), np.concatenate([p.probs for p in said]))
 
 
 def _mean_guesses(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,24 +19,17 @@ from treewise.engine.split_attention import shared_keys
 from treewise.engine.tree_model import BoolMatrix
 
 
-class SlotRows(Protocol):
+@dataclass(frozen=True, slots=True)
+class SlotRows:
     """One slot's part of a pass."""
 
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        """[rows]"""
+    tokens: NDArray[np.int32]  # [rows]
+    positions: NDArray[np.int32]  # [rows] absolute
+    mask: BoolMatrix  # [rows, start + rows] the places that each sees
+    start: int  # places written before
 
-    @property
-    def positions(self) -> NDArray[np.int32]:
-        """[rows] absolute."""
-
-    @property
-    def mask(self) -> BoolMatrix:
-        """[rows, start + rows] the places that each sees."""
-
-    @property
-    def start(self) -> int:
-        """Places written before."""
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 Parts = Mapping[int, SlotRows]  # slot -> its rows

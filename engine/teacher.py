@@ -82,12 +82,12 @@ def pad_right(texts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def read_lessons(folder: Path) -> list[Lesson]:
-    """Every answer whose states are recorded.
+    """Every answer whose states are recorded, in the shards' order, each key once.
 
     Raises:
         ShardError: a states file cannot be read, or does not fit its answers.
     """
-    lessons: list[Lesson] = []
+    lessons: dict[str, Lesson] = {}
     for shard in answer_shards(folder):
         path = states_path(shard)
         if not path.is_file():
@@ -104,16 +104,20 @@ def read_lessons(folder: Path) -> list[Lesson]:
         for answer, end, length in zip(answers, ends, lengths, strict=True):
             ids = torch.tensor(answer.prompt_ids + answer.answer_ids)
             piece = states[int(end) - length : int(end)]
-            lessons.append(
-                Lesson(
-                    answer.key,
-                    answer.prompt_id,
-                    answer.task,
-                    answer.temperature,
-                    answer.sample,
-                    ids,
-                    piece,
-                    len(answer.prompt_ids),
-                )
+            lesson = Lesson(
+                answer.key,
+                answer.prompt_id,
+                answer.task,
+                answer.temperature,
+                answer.sample,
+                ids,
+                piece,
+                len(answer.prompt_ids),
             )
-    return lessons
+            lessons.setdefault(answer.key, lesson)
+    return list(lessons.values())
+
+
+def kept_states(folder: Path) -> dict[str, torch.Tensor]:
+    """By answer key, [prompt and answer tokens, hidden_size] float16 states; errors as in `read_lessons`."""
+    return {lesson.key: lesson.states for lesson in read_lessons(folder)}

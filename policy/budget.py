@@ -73,19 +73,19 @@ def shared_survival(nodes: Nodes, among: BoolArray | None = None) -> Float64Arra
     The prior is that of the most confident source, so where two sources disagree the siblings' priors add up to more
     than the one token that can follow. Rows that are not `among` [rows] count as not offered: theirs is 0.
     """
-    prior = nodes.prior.astype(np.float64)
-    if among is not None:
-        prior[~among] = 0.0
-    inner = np.flatnonzero(nodes.parent >= 0)
-    mass = np.bincount(nodes.parent[inner], weights=prior[inner], minlength=len(prior))
-    survival = np.ones(len(prior), dtype=np.float64)
-    depth = nodes.depth[inner]
+    parent, prior = nodes.parent, nodes.prior.astype(np.float64)
+    offered = parent >= 0
+    inner = (offered if among is None else offered & among).nonzero()[0]
+    mass = np.bincount(parent[inner], weights=prior[inner], minlength=len(prior))
+    survival = np.where(offered, 0.0, 1.0)
+    # Level by level; numpy sorts 16 bits in one pass over each byte.
+    depth = nodes.depth[inner].astype(np.uint16)
     down = inner[depth.argsort(kind="stable")]
+    above = parent[down]
+    prior, mass = prior[down], np.maximum(mass[above], 1.0)
     ends = np.bincount(depth).cumsum().tolist()
     for start, end in itertools.pairwise(ends):
-        rows = down[start:end]
-        above = nodes.parent[rows]
-        survival[rows] = survival[above] * prior[rows] / np.maximum(mass[above], 1.0)
+        survival[down[start:end]] = survival[above[start:end]] * prior[start:end] / mass[start:end]
     return survival
 
 
@@ -104,7 +104,8 @@ def keep_by_price(
     inner = np.flatnonzero(nodes.admitted & (nodes.parent >= 0))
     ranked = Ranked.of(inner, survival, nodes.request, len(curves))
     gains = ranked.table(survival[ranked.rows])
-    prices = np.asarray([curve[: gains.shape[1] + 1] for curve in curves])
+    rows = gains.shape[1] + 1
+    prices = curves[:, :rows] if isinstance(curves, np.ndarray) else np.asarray([curve[:rows] for curve in curves])
     kept = best_prefixes(gains, prices, tokens_per_ms)
     keep[ranked.rows[ranked.place < kept[ranked.owner]]] = True
     return keep

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from treewise.data.envelope import Envelope, PriorTable
 from treewise.data.errors import BundleError, ParameterError, SchemaVersionError, require
 from treewise.data.pair import PairDescription
+from treewise.data.stored_json import read_object
 from treewise.data.whole_file import naming
 from treewise.policy.features import FEATURES, GROWTH_FEATURES
 from treewise.policy.hook import Deployment
@@ -179,7 +180,8 @@ class Bundle:
             "call_ms": self.call_ms,
             "calibration": calibration,
             "corrections": {
-                sources_name(bits): [found.intercept, found.slope] for bits, found in sorted(self.corrections.items())
+                sources_name(bits): [found.intercept, found.slope, found.tilt]
+                for bits, found in sorted(self.corrections.items())
             },
             "provenance": self.provenance,
             "report": self.report,
@@ -228,12 +230,7 @@ def _read_index(base: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BundleError(f"bundle must be a folder with a {INDEX}, got {str(base)!r}")
     _check_inside(base, INDEX)
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or a number of too many digits
-        raise BundleError(f"{path} must be JSON: {error}") from error
-    if not isinstance(index, dict):
-        raise BundleError(f"{path} must hold one JSON object, got {type(index).__name__}")
+    index = read_object(path, "bundle index", BundleError)
     version = index.get("schema_version")
     if version != SCHEMA_VERSION:
         raise SchemaVersionError("bundle", version, SCHEMA_VERSION, "train it again with `treewise train`")
@@ -259,8 +256,9 @@ def _corrections(value: Any) -> dict[int, Correction]:
     is_known = isinstance(value, dict) and set(value) <= set(SOURCE_SETS)
     require(is_known, "corrections", f"by {', '.join(SOURCE_SETS)}", value)
     for found in value.values():
-        require(isinstance(found, list) and len(found) == 2, "corrections", "[intercept, slope] each", found)
-    return {SOURCE_SETS[name]: Correction(float(found[0]), float(found[1])) for name, found in value.items()}
+        is_whole = isinstance(found, list) and len(found) in (2, 3)  # bundles made before the tilt have none
+        require(is_whole, "corrections", "[intercept, slope, tilt] each", found)
+    return {SOURCE_SETS[name]: Correction(*(float(part) for part in found)) for name, found in value.items()}
 
 
 def _strings(index: dict[str, Any], name: str) -> tuple[str, ...]:

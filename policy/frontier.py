@@ -103,9 +103,13 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         may_draft = np.flatnonzero(candidates.may_grow & self._bits & DRAFT) + level.start
         if not may_draft.size:
             return Expansion(admit, grow)
-        survival = self._survival(forest)
-        open_mass = self._uncovered_roots(candidates) if level.index == 0 else _open_mass(forest, survival)
         requests, kappa = len(level.context.request_id), self.settings.kappa
+        # The other requests' rows are left out: most trees are done with after two growths.
+        asking = np.zeros(requests, dtype=np.bool_)
+        asking[forest.request[may_draft]] = True
+        among = asking[forest.request]
+        survival = self._survival(forest, among)
+        open_mass = self._uncovered_roots(candidates) if level.index == 0 else _open_mass(forest, survival, among)
         ranked = Ranked.of(may_draft, open_mass, forest.request, requests).first(self.settings.beam)
         if level.index and kappa is not None:
             fresh = [open_mass[level.start :][candidates.request == request] for request in range(requests)]
@@ -121,7 +125,8 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         context, nodes = forest.context, forest.nodes
         most = int(np.bincount(nodes.request, minlength=len(context.request_id)).max())
         prices = self._prices(context, most)
-        return keep_by_price(self._survival(nodes), nodes, prices.verify[prices.curve_of], prices.rates)
+        curves = prices.verify[:, : most + 1][prices.curve_of]
+        return keep_by_price(self._survival(nodes), nodes, curves, prices.rates)
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Update the request's rate, and how often a growth held the next token."""
@@ -136,14 +141,15 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         count = len(context.request_id)
         checks = np.bincount(nodes.request[checked], minlength=count).tolist()
         hits = np.bincount(nodes.request[checked & held], minlength=count).tolist()
-        for place, request in enumerate(context.request_id.tolist()):
+        committed, drafted = outcome.committed_tokens.tolist(), nodes.drafted[:count].tolist()
+        for place, (request, ms) in enumerate(zip(context.request_id.tolist(), spent.tolist(), strict=True)):
             record = self._records[request]
-            record.tokens = DECAY * record.tokens + float(outcome.committed_tokens[place])
-            record.ms = DECAY * record.ms + float(spent[place])
+            record.tokens = DECAY * record.tokens + committed[place]
+            record.ms = DECAY * record.ms + ms
             if checks[place]:
                 record.hits = DECAY * record.hits + hits[place]
                 record.growths = DECAY * record.growths + checks[place]
-            record.rounds_without_draft = 0 if nodes.drafted[place] else record.rounds_without_draft + 1
+            record.rounds_without_draft = 0 if drafted[place] else record.rounds_without_draft + 1
 
     def finish(self, request_id: int, reason: str) -> None:
         """Forget the request."""
@@ -154,9 +160,9 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
         assert self._deployment is not None, "bind comes before the first request"
         return self._deployment
 
-    def _survival(self, nodes: Nodes) -> Float64Array:
-        """Probability that each row's whole path matches, by the priors, [rows]."""
-        return shared_survival(nodes)
+    def _survival(self, nodes: Nodes, among: BoolArray | None = None) -> Float64Array:
+        """Probability that each row's whole path matches, by the priors, [rows]; 0 of rows that are not `among`."""
+        return shared_survival(nodes, among)
 
     def _prices(self, context: RoundContext, nodes: int) -> RoundPrices:
         """Prices with verify curves of `nodes` nodes at least; rates are never below plain decoding's.
@@ -188,46 +194,49 @@ class FrontierPolicy(RulePolicy[FrontierSettings]):
     ) -> NDArray[np.integer]:
         """How many of each request's `ranked` rows (most open mass first) a growth should run on; 0: no growth."""
         context, cost, forest = level.context, self._bound.cost, level.forest
-        requests = len(context.request_id)
-        records = [self._records[request] for request in context.request_id.tolist()]
+        # Only of requests that may draft, numbered anew: what the others keep is not asked for here.
+        may_draft = ranked.counts > 0
+        own, number = may_draft.nonzero()[0], may_draft.cumsum() - 1
+        request, ranked = number[forest.request], ranked.of_owners(own)
+        records = [self._records[each] for each in context.request_id[own].tolist()]
         held = np.asarray([record.hits / record.growths for record in records])
         if level.index == 0:
-            agreement = context.draft_agreement.astype(np.float64)
+            agreement = context.draft_agreement[own].astype(np.float64)
             held = np.where(np.isnan(agreement), held, agreement)
-        # Of requests that may draft; what the others keep is not asked for here.
-        asked = (forest.parent >= 0) & (ranked.counts > 0)[forest.request]
-        inner = Ranked.of(np.flatnonzero(asked), survival, forest.request, requests)
+        asked = (forest.parent >= 0) & may_draft[forest.request]
+        inner = Ranked.of(np.flatnonzero(asked), survival, request, len(own))
         sure = inner.table(survival[inner.rows])
         gains = ranked.table(held[ranked.owner] * open_mass[ranked.rows])
         nodes, most = sure.shape[1], gains.shape[1]
-        priced = self._prices(context, nodes + most)
-        verify, number = priced.verify, priced.curve_of
-        kept = best_prefixes(sure, verify[number, : nodes + 1], priced.rates)
-        prices = np.zeros((requests, most + 1))
-        prices[:, 1:] = (
-            priced.draft_ms(_growth_tokens(forest, ranked, context.catch_up)) + cost.policy_ms + cost.level_ms
-        )
+        priced = self._prices(context, nodes + most).of(own)
+        verify, curve = priced.verify, priced.curve_of
+        kept = best_prefixes(sure, verify[:, : nodes + 1][curve], priced.rates)
+        prices = np.zeros((len(own), most + 1))
+        prices[:, 1:] = priced.draft_ms(_growth_tokens(forest, request, ranked, context.catch_up[own]))
+        prices[:, 1:] += cost.policy_ms + cost.level_ms
         # Each growth is to add about one row.
-        prices += verify[number[:, None], kept[:, None] + np.arange(most + 1)] - verify[number, kept][:, None]
-        pays = best_prefixes(gains, prices, priced.rates)
+        prices += verify[curve[:, None], kept[:, None] + np.arange(most + 1)] - verify[curve, kept][:, None]
+        pays = np.zeros(len(may_draft), dtype=np.int64)
+        pays[own] = best_prefixes(gains, prices, priced.rates)
         probe = self.settings.probe_rounds
         if level.index == 0 and probe:
             waited = np.asarray([record.rounds_without_draft for record in records])
-            pays[(waited >= probe) & (ranked.counts > 0)] = 1
+            pays[own[waited >= probe]] = 1
         return pays
 
 
-def _open_mass(forest: Nodes, survival: Float64Array) -> Float64Array:
-    """Probability that the text reaches the row and none of its offered children, [rows]."""
-    inner = forest.parent >= 0
+def _open_mass(forest: Nodes, survival: Float64Array, among: BoolArray) -> Float64Array:
+    """Probability that the text reaches each row that is `among` [rows], and none of its offered children, [rows]."""
+    inner = (among & (forest.parent >= 0)).nonzero()[0]
     covered = np.bincount(forest.parent[inner], weights=survival[inner], minlength=len(survival))
     return np.maximum(survival - covered, 0.0)
 
 
-def _growth_tokens(forest: Nodes, ranked: Ranked, catch_up: Int32Array) -> Int64Array:
-    """Draft tokens that growing each request's first 1, 2, .. rows runs, [requests, most].
+def _growth_tokens(forest: Nodes, request: NDArray[np.intp], ranked: Ranked, catch_up: Int32Array) -> Int64Array:
+    """Draft tokens that growing each request's first 1, 2, .. `ranked` rows runs, [requests, most].
 
-    Missing ancestors and catch-up [requests] are included; behind a request's last row its sum goes on.
+    `request` [rows] numbers the requests as they are ranked. Missing ancestors and catch-up [requests] are included;
+    behind a request's last row its sum goes on.
     """
     parent, shape = forest.parent, (len(ranked.counts), int(ranked.counts.max(initial=0)))
     # The first place whose growth runs a row. Smaller places come last, and the last of like rows is what is stored.
@@ -242,7 +251,7 @@ def _growth_tokens(forest: Nodes, ranked: Ranked, catch_up: Int32Array) -> Int64
         inner = above >= 0
         line, place = above[inner], place[inner]
     run = (first < shape[1]).nonzero()[0]
-    owner = forest.request[run]
+    owner = request[run]
     weight = np.where(parent[run] < 0, 1 + catch_up[owner], 1)
     tokens = np.bincount(owner * shape[1] + first[run], weight, shape[0] * shape[1]).astype(np.int64).reshape(shape)
     return tokens.cumsum(axis=1)

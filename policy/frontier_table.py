@@ -9,7 +9,7 @@ import numpy as np
 from treewise.policy.budget import Float64Array, shared_survival
 from treewise.policy.frontier import FrontierPolicy, FrontierSettings
 from treewise.policy.hand_table import HandTable
-from treewise.policy.hook import Nodes
+from treewise.policy.hook import BoolArray, Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +35,5 @@ class FrontierTablePolicy(FrontierPolicy):
         super().__init__(settings)
         self.table = HandTable.load((settings or FrontierTableSettings()).table)
 
-    def _survival(self, nodes: Nodes) -> Float64Array:
-        return shared_survival(replace(nodes, prior=self.table.probabilities(nodes).astype(np.float32)))
+    def _survival(self, nodes: Nodes, among: BoolArray | None = None) -> Float64Array:
+        return shared_survival(replace(nodes, prior=self.table.probabilities(nodes).astype(np.float32)), among)

@@ -224,17 +224,19 @@ class LearnedPolicy:
 
     def _open(self, level: Level) -> Expansion:
         """The opening level: the free sources wherever there are any, the draft where it pays to ask it at once."""
-        context, roots = level.context, level.candidates
-        weighing = self._bound_weighing
+        self._start(level.context)
+        rows = (level.candidates.may_grow & _DRAFT_BIT).nonzero()[0]
+        self._score_growth(level.forest, rows, level.context)
+        grow = self._bound_weighing.openings(self._scores, level, rows)
+        return Expansion(np.ones(len(grow), dtype=np.bool_), grow)
+
+    def _start(self, context: RoundContext) -> None:
+        """Scores of a round that opens: of nothing yet, with each request's prices."""
         cost = self._in_batch(context).cost
         places = zip(context.request_id.tolist(), context.position.tolist(), strict=True)
         rates = [self.speedup(request) / max(cost.plain_ms(position), 1e-9) for request, position in places]
-        self._scores = weighing.open(context, rates)
+        self._scores = self._bound_weighing.open(context, rates)
         self._described = self._described[:0]
-        rows = (roots.may_grow & _DRAFT_BIT).nonzero()[0]
-        self._score_growth(level.forest, rows, context)
-        grow = weighing.openings(self._scores, level, rows)
-        return Expansion(np.ones(len(grow), dtype=np.bool_), grow)
 
     def _survival(self, forest: Nodes, context: RoundContext) -> Float64Array:
         """Probability that each row's whole path matches, [rows]; scores what is new or has changed."""

@@ -46,7 +46,7 @@ class RoundRecord:
     draft_ms: float
     verify_ms: float
     policy_ms: float
-    policy_calls: int  # expand and select that reached the policy, the fallback's aside
+    policy_calls: int  # expand and select of the round that reached the policy, the fallback's aside
     policy_failures: int  # exceptions and violations of the policy, of any call since the driver's record before
     verify_rows: int  # of the whole pass, dead ones included
     finish: str  # "" while the request goes on
@@ -72,6 +72,16 @@ class RoundRecord:
         if len(self.context.request_id) > 1:
             level = level[self.tree.forest.column("request") == self.place]
         return 1 + int(level.max())
+
+    @property
+    def own_policy_calls(self) -> int:
+        """Expand and select that reached the policy and asked about this request."""
+        if self.suspended:
+            return 0
+        if not self.fallback:
+            return self.levels + 1
+        selects = int(self.policy_calls == self.tree.policy_calls)  # else it failed before the selection
+        return min(self.policy_calls - selects, self.levels) + selects
 
 
 def walk(tree: RoundTree, num_requests: int, next_token: NextToken) -> Walk:

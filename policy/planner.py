@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from treewise.data.cost import CostGrid
 from treewise.data.errors import ParameterError, require
+from treewise.data.stored_json import check_names
 from treewise.policy.budget import best_prefix
 from treewise.policy.hook import Nodes
 
@@ -73,9 +74,7 @@ class PlannerSettings:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlannerSettings:
         """The settings that `to_json` wrote. Raises `ParameterError` on unknown or missing names."""
-        names = set(cls.__dataclass_fields__)
-        if set(value) != names:
-            raise ParameterError(f"planner settings must have the names {sorted(names)}, got {sorted(value)}")
+        check_names(value, cls.__dataclass_fields__, "planner settings", ParameterError)
         return cls(**value)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from treewise.policy.hook import Float32Array, Int32Array
+from treewise.policy.hook import Float32Array
 
 IndexArray = NDArray[np.intp]
 Float64Array = NDArray[np.float64]
@@ -21,12 +21,14 @@ class Ranked:
     """Rows request by request, those of most worth first; ties as they were."""
 
     rows: IndexArray  # [n] forest rows
-    owner: Int32Array  # [n] the request of each, ascending
+    owner: NDArray[np.integer]  # [n] the request of each, ascending
     place: IndexArray  # [n] of each within its request
     counts: IndexArray  # [requests]
 
     @classmethod
-    def of(cls, rows: IndexArray, worth: Float64Array | Float32Array, request: Int32Array, requests: int) -> Ranked:
+    def of(
+        cls, rows: IndexArray, worth: Float64Array | Float32Array, request: NDArray[np.integer], requests: int
+    ) -> Ranked:
         """Rank `rows`, ascending, by `worth` [all rows]; `request` [all rows] is below `requests`."""
         order = _order(worth[rows], request[rows], requests)
         rows = rows[order]
@@ -40,6 +42,10 @@ class Ranked:
         inside = self.place < most
         return Ranked(self.rows[inside], self.owner[inside], self.place[inside], np.minimum(self.counts, most))
 
+    def of_owners(self, owners: IndexArray) -> Ranked:
+        """The same of `owners` only, ascending, numbered by their places; all others must have no rows."""
+        return Ranked(self.rows, owners.searchsorted(self.owner), self.place, self.counts[owners])
+
     def table(self, values: Float64Array | Float32Array) -> Float64Array:
         """`values` [n] by request and place, [requests, most]; minus infinity where a request has no more rows."""
         table = np.full((len(self.counts), int(self.counts.max(initial=0))), -np.inf)
@@ -47,7 +53,7 @@ class Ranked:
         return table
 
 
-def _order(worth: Float64Array | Float32Array, owner: Int32Array, requests: int) -> IndexArray:
+def _order(worth: Float64Array | Float32Array, owner: NDArray[np.integer], requests: int) -> IndexArray:
     """Places by `owner`, by falling `worth`, by number."""
     count = len(worth)
     if not _SORTED_ALONE < count <= 1 << _ROW_BITS:

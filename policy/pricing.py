@@ -24,6 +24,10 @@ class RoundPrices:
     draft: NDArray[np.float64]  # [curves, tokens + 1]
     curves: tuple[Curves, ...]  # [curves]
 
+    def of(self, requests: NDArray[np.intp]) -> RoundPrices:
+        """The prices of some `requests` [n]."""
+        return replace(self, rates=self.rates[requests], curve_of=self.curve_of[requests])
+
     def draft_ms(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Milliseconds of growths of `tokens` [requests, n], ascending."""
         most = self.draft.shape[1] - 1

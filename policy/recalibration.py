@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import require
+from treewise.policy.features import FEATURES
 from treewise.policy.hook import Float32Array
 from treewise.policy.scorer import PROBABILITY_FLOOR, Scorer
 
@@ -24,7 +25,10 @@ NEWTON_STEPS = 8
 LONGEST_STEP = 1.0  # of either parameter in one step: far from the optimum the curvature says little
 SLOPES = (0.1, 4.0)  # a correction never turns the order of rows around
 LARGEST_INTERCEPT = 6.0
+LARGEST_TILT = 2.0
+TILTED_LEVELS = 5  # below the first; a correction changes no more from there on
 _IDENTITY = np.asarray([0.0, 1.0])
+_DEPTH = FEATURES.index("depth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +125,24 @@ class Recalibration:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A correction that stays: intercept + slope times log-odds."""
+    """A correction that stays: intercept + slope times log-odds + tilt times levels below the first."""
 
     intercept: float = 0.0
     slope: float = 1.0
+    tilt: float = 0.0  # log-odds a level, for the first `TILTED_LEVELS` of them
 
     def __post_init__(self) -> None:
         least, most = SLOPES
         require(abs(self.intercept) <= LARGEST_INTERCEPT, "intercept", f"within {LARGEST_INTERCEPT:g}", self.intercept)
         require(least <= self.slope <= most, "slope", f"between {least:g} and {most:g}", self.slope)
+        require(abs(self.tilt) <= LARGEST_TILT, "tilt", f"within {LARGEST_TILT:g}", self.tilt)
 
-    def corrected(self, probability: Float32Array) -> Float32Array:
-        """Probabilities [n] for the model's `probability` [n]; the same array where it is the identity."""
+    def corrected(self, probability: Float32Array, depth: NDArray[np.generic]) -> Float32Array:
+        """Probabilities [n] for the model's `probability` [n] at `depth` [n]; the same array at the identity."""
         if self == NO_CORRECTION:
             return probability
-        return _probability(self.intercept + self.slope * log_odds(probability)).astype(np.float32)
+        odds = self.intercept + self.slope * log_odds(probability) + self.tilt * levels_below(depth)
+        return _probability(odds).astype(np.float32)
 
 
 NO_CORRECTION = Correction()
@@ -150,7 +157,7 @@ class CorrectedScorer:
 
     def score(self, features: Float32Array) -> Float32Array:
         """Corrected probabilities [n] of feature rows [n, features]."""
-        return self.correction.corrected(self._scorer.score(features))
+        return self.correction.corrected(self._scorer.score(features), features[:, _DEPTH])
 
 
 class RecalibratedScorer:
@@ -163,6 +170,11 @@ class RecalibratedScorer:
     def score(self, features: Float32Array) -> Float32Array:
         """Corrected probabilities [n] of feature rows [n, features]."""
         return self._recalibration.corrected(self._scorer.score(features))
+
+
+def levels_below(depth: NDArray[np.generic]) -> Float64Array:
+    """How far below the first level nodes at `depth` [n] count as, [n]."""
+    return np.asarray(np.clip(depth.astype(np.float64) - 1.0, 0.0, TILTED_LEVELS))
 
 
 def log_odds(probability: NDArray[np.floating]) -> Float64Array:

@@ -121,7 +121,7 @@ class LiveRecorder:
                 "draft_growths": len(record.growth_tokens),
                 "draft_tokens": sum(record.growth_tokens),
                 "verify_rows": record.verify_rows,
-                "policy_calls": record.levels + 1,
+                "policy_calls": record.own_policy_calls,
                 "fallback": record.fallback,
                 "suspended": record.suspended,
                 "draft_ms": record.draft_ms,

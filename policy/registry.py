@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from treewise.data.errors import ParameterError, PolicySpecError
 from treewise.policy.by_task import ByTaskPolicy
@@ -50,6 +50,18 @@ FILED: dict[str, type[RulePolicy[Any]]] = {
 }
 
 
+# Settings of `learned:DIR` and their defaults; with either of them nodes are counted, not milliseconds.
+_COUNTED = (("nodes", "0"), ("least", "0.0"))
+
+
+class _Settable(Protocol):
+    """A policy with settings, as a spec string gives them."""
+
+    name: str
+    settings_type: Any  # a dataclass
+    positional: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyDescription:
     """One registered policy, for people."""
@@ -74,7 +86,7 @@ def describe_policies() -> tuple[PolicyDescription, ...]:
         defaults = tuple((setting, format_value(getattr(settings, setting))) for setting in names)
         spec = f"{name}:FILE" if name in FILED else format_spec(name, rule.positional, settings)
         rules.append(PolicyDescription(name, spec, _summary(rule), defaults))
-    learned = PolicyDescription(LEARNED, f"{LEARNED}:DIR", "A trained policy bundle.", ())
+    learned = PolicyDescription(LEARNED, f"{LEARNED}:DIR", "A trained policy bundle.", _COUNTED)
     summary = "A trained policy bundle that recalibrates itself and steps aside while something simpler is faster."
     guarded = PolicyDescription(GUARDED, f"{GUARDED}:DIR", summary, ())
     shared = "A trained policy bundle with one verify budget for all requests of a batch."
@@ -83,7 +95,7 @@ def describe_policies() -> tuple[PolicyDescription, ...]:
 
 def parse_policy(spec: str) -> TreePolicy:
     """The policy that `spec` names: `name`, `name:5`, `name:3x4`, `name:key=value,...`, mixes, `name:FILE,key=value`,
-    `learned:DIR`, `guarded:DIR` or `shared:DIR`.
+    `learned:DIR`, `learned:DIR,key=value`, `guarded:DIR` or `shared:DIR`.
 
     Raises `PolicySpecError` on an unknown name, setting or value.
     """
@@ -95,6 +107,9 @@ def parse_policy(spec: str) -> TreePolicy:
         from treewise.policy.learned import LearnedPolicy
         from treewise.policy.shared_budget import SharedBudgetPolicy
 
+        folder, settings = split_bundle(rest)
+        if name == LEARNED and settings:
+            return _counted(folder, settings, spec)
         return {LEARNED: LearnedPolicy, GUARDED: GuardedPolicy, SHARED: SharedBudgetPolicy}[name].load(rest)
     rule = RULES.get(name) or FILED.get(name)
     if rule is None:
@@ -106,6 +121,25 @@ def parse_policy(spec: str) -> TreePolicy:
         return rule(rule.settings_type(**values))
     except ParameterError as error:
         raise PolicySpecError(f"{error} in policy {spec!r}") from error
+
+
+def split_bundle(rest: str) -> tuple[str, str]:
+    """(folder, settings) of what follows `learned:`; a folder's name may hold commas, but no setting."""
+    folder, *settings = re.split(r",(?=\w+=)", rest)
+    return folder, ",".join(settings)
+
+
+def _counted(folder: str, settings: str, spec: str) -> TreePolicy:
+    """The bundle in `folder` where nodes are counted."""
+    from treewise.policy.bundle import Bundle
+    from treewise.policy.counted import CountedPolicy
+
+    values = _parse_settings(CountedPolicy, settings, spec)
+    try:
+        price = CountedPolicy.settings_type(**values)
+    except ParameterError as error:
+        raise PolicySpecError(f"{error} in policy {spec!r}") from error
+    return CountedPolicy(Bundle.load(folder), folder=folder, price=price)
 
 
 def split_specs(text: str) -> list[str]:
@@ -126,7 +160,7 @@ def split_specs(text: str) -> list[str]:
     return specs
 
 
-def _parse_settings(rule: type[RulePolicy[Any]], rest: str, spec: str) -> dict[str, object]:
+def _parse_settings(rule: type[_Settable], rest: str, spec: str) -> dict[str, object]:
     """Settings by name; the part without `=` comes first and fills the positional ones."""
     types = get_type_hints(rule.settings_type)
     known = setting_names(rule.settings_type)

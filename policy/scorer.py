@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import BundleError, MissingExtraError, ParameterError, require
+from treewise.data.stored_json import check_names
 from treewise.policy.hook import Float32Array
 from treewise.policy.text_trees import read_trees, without_offsets
 
@@ -65,8 +66,7 @@ class Calibration:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Calibration:
         """The curve that `to_json` wrote. Raises `ParameterError` where it is not one."""
-        if set(value) != {"knots_x", "knots_y"}:
-            raise ParameterError(f"calibration must hold the names ['knots_x', 'knots_y'], got {sorted(value)}")
+        check_names(value, ("knots_x", "knots_y"), "calibration", ParameterError)
         return cls(tuple(float(x) for x in value["knots_x"]), tuple(float(y) for y in value["knots_y"]))
 
 

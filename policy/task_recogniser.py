@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError, SchemaVersionError, require
+from treewise.data.stored_json import short
 from treewise.data.whole_file import write_whole
 from treewise.policy.table_file import read_table
 from treewise.policy.task_text import READERS
@@ -167,7 +168,7 @@ class TaskRecogniser:
     def from_json(cls, value: object) -> TaskRecogniser:
         """What `to_json` wrote. Raises `ParameterError`, and `SchemaVersionError` on another version."""
         if not isinstance(value, dict) or value.get("kind") != KIND:
-            raise ParameterError(f"recogniser must be a JSON object of kind {KIND}, got {_short(value)}")
+            raise ParameterError(f"recogniser must be a JSON object of kind {KIND}, got {short(value)}")
         if value.get("schema_version") != SCHEMA_VERSION:
             cure = "train it again with `treewise tasks train`"
             raise SchemaVersionError("task recogniser", value.get("schema_version"), SCHEMA_VERSION, cure)
@@ -202,10 +203,5 @@ def _block(part: Any) -> TermBlock:
 
 def _texts(values: Any, name: str) -> tuple[str, ...]:
     fits = isinstance(values, list) and all(isinstance(value, str) for value in values)
-    require(fits, name, "a list of strings", _short(values))
+    require(fits, name, "a list of strings", short(values))
     return tuple(values)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -47,7 +47,7 @@ class BatchFreeGrowth(FreeGrowth):
         self._said, self._nodes, self._node_place = columns.free, columns.shard.nodes, columns.node_place
         self._token = columns.token
         self._held = columns.free_offers(envelope.lookup_width, envelope.recycled_width)
-        self._table = np.asarray(prior_table.by_match_length, dtype=np.float64)
+        self._looked_up = columns.lookup_prior(tuple(prior_table.by_match_length))
 
     def offer(
         self,
@@ -149,13 +149,8 @@ class BatchFreeGrowth(FreeGrowth):
 
     def _priors(self, nodes: Int32Array, asked: UInt8Array) -> Float32Array:
         """The most confident free source's probability of log `nodes` [n], of those of `asked` [n]; float32."""
-        table = self._nodes
-        looked_up, remembered = (asked & LOOKUP) > 0, (asked & RECYCLED) > 0
-        length = np.where(looked_up, table.lookup_match_length[nodes], 0).astype(np.int64)
-        entry = self._table[np.minimum(length, len(self._table) - 1)]
-        share = np.where(looked_up, table.lookup_share[nodes], 0).astype(np.float64)
-        lookup: Float32Array = (entry * share).astype(np.float32)
-        return np.maximum(lookup, np.where(remembered, table.recycled_prob[nodes], np.float32(0.0)))
+        lookup = np.where(asked & LOOKUP, self._looked_up[nodes], np.float32(0.0))
+        return np.maximum(lookup, np.where(asked & RECYCLED, self._nodes.recycled_prob[nodes], np.float32(0.0)))
 
     def _append(
         self,
@@ -187,8 +182,8 @@ class BatchFreeGrowth(FreeGrowth):
         tops, places = rows[columns.pop("top")], columns.pop("place")
         del columns["row"]
         nodes, asked = columns.pop("node"), columns.pop("spoke")
-        proposed = self._held.by_lookup[nodes] * np.uint8(LOOKUP) | self._held.by_recycled[nodes] * np.uint8(RECYCLED)
-        forest.write(new, **columns, **self._spoken(nodes, asked), token=self._token[nodes], sources=proposed & asked)
+        sources = self._held.proposed[nodes] & asked
+        forest.write(new, **columns, **self._spoken(nodes, asked), token=self._token[nodes], sources=sources)
         self._places.note(new, places)
         if draft is not None:
             forest.column("in_draft_vocab")[new] = draft.in_vocab(forest.column("token")[new].copy())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,51 +14,17 @@ from treewise.policy.hook import (
     DRAFT,
     Deployment,
     Int32Array,
-    RequestInfo,
     RoundContext,
     RoundOutcome,
     TreePolicy,
 )
-from treewise.policy.progress import Progress, build_context
 from treewise.policy.round import RoundTree
 from treewise.training.batch_free import BatchBuilder
+from treewise.training.flight import Driven, Flight
 from treewise.training.logged import LoggedRequest
 from treewise.training.logged_batch import BatchDraft
 from treewise.training.logged_columns import LoggedColumns
-from treewise.training.replay_result import RequestRows
 from treewise.training.strict_policy import StrictPolicy
-
-
-@dataclass(slots=True)
-class Driven:
-    """One request on its way through a batch."""
-
-    number: int
-    request: LoggedRequest
-    is_probe: bool = False  # it ran beside others from its first round on
-    rows: RequestRows | None = field(default_factory=RequestRows)  # None: it must be replayed alone
-    progress: Progress = field(init=False)
-    text_offset: int = field(init=False)  # of position 0 in the shard's committed tokens
-    end_position: int = field(init=False)  # behind the text's last token
-
-    def __post_init__(self) -> None:
-        request = self.request
-        rounds = request.shard.rounds
-        first = int(rounds.committed_offsets[request.row_at(request.first_position)])
-        self.text_offset, self.end_position = first - request.prompt_tokens, request.end_position
-        self.progress = Progress(self.number, request.prompt_tokens, request.max_new_tokens, request.temperature)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its text is committed."""
-        return self.progress.position >= self.end_position - 1
-
-    def info(self) -> RequestInfo:
-        """What the policy is told of it."""
-        request = self.request
-        return RequestInfo(
-            self.number, request.prompt_tokens, request.max_new_tokens, request.temperature, task=request.told_task
-        )
 
 
 class BatchReplay:
@@ -92,7 +57,7 @@ class BatchReplay:
         Those that must run alone come without rows: recorded suspensions, and whatever was under way when the policy
         failed or asked for what the log does not hold.
         """
-        waiting, flight = deque(requests), list[Driven]()
+        waiting, flight = deque(requests), Flight(self._columns, min(batch_requests, len(requests)))
         has_probe = False
         while waiting or flight:
             while waiting and len(flight) < batch_requests:
@@ -102,21 +67,16 @@ class BatchReplay:
                     driven.rows = None
                     yield driven
                 else:
-                    flight.append(driven)
+                    flight.join(driven)
             if len(flight) > 1 and not has_probe:
-                has_probe = flight[-1].is_probe = True
+                has_probe = flight.driven[-1].is_probe = True
+            ended = flight.leave()  # texts of no token
             try:
-                flying = [driven for driven in flight if not driven.is_over]
-                if flying:
-                    self._round(flying)
+                if flight:
+                    self._round(flight)
             except (CoverageError, PolicyError):
-                for driven in sorted(flight, key=lambda driven: driven.number):
-                    driven.rows = None
-                    yield driven
-                flight.clear()
-            ended = [driven for driven in flight if driven.is_over]
-            flight = [driven for driven in flight if not driven.is_over]
-            for driven in ended:
+                yield from flight.clear()
+            for driven in ended + flight.leave():
                 if not self._finish(driven):
                     driven.rows = None
                 yield driven
@@ -135,14 +95,12 @@ class BatchReplay:
             return False
         return True
 
-    def _round(self, flight: list[Driven]) -> None:
+    def _round(self, flight: Flight) -> None:
         """The next round of every request of `flight`."""
         columns = self._columns
-        context = build_context([driven.progress for driven in flight])
-        if not self._tells_size:
-            # Each request was logged alone, and a policy may read that.
-            context = replace(context, batch_size=1)
-        rows = np.asarray([driven.request.row_at(driven.progress.position) for driven in flight])
+        # Each request was logged alone, and a policy may read that.
+        context = flight.context(len(flight) if self._tells_size else 1)
+        rows = flight.rows()
         roots = columns.root_place[rows]
         places = self._builder.places
         places.open(roots)
@@ -157,24 +115,10 @@ class BatchReplay:
         outcome, drafted_path = self._follow(flight, tree, context, roots)
         self._policy.observe(outcome)
         self._record(flight, tree, outcome, [] if draft is None else draft.growths)
-        committed = outcome.committed_tokens.tolist()
-        for driven, accepted, tokens, drafted in zip(
-            flight, outcome.accepted_length.tolist(), committed, drafted_path.tolist(), strict=True
-        ):
-            request, progress = driven.request, driven.progress
-            position = progress.position
-            checkable = (progress.draft_seen, position + drafted) if drafted else (position, position)
-            progress.advance(
-                accepted,
-                tokens,
-                drafted,
-                request.draft_agreement(*checkable),
-                request.lookup_agreement(position, position + tokens),
-                *request.target_state(position + tokens),
-            )
+        flight.advance(outcome.accepted_length, outcome.committed_tokens, drafted_path)
 
     def _follow(
-        self, flight: list[Driven], tree: RoundTree, context: RoundContext, roots: Int32Array
+        self, flight: Flight, tree: RoundTree, context: RoundContext, roots: Int32Array
     ) -> tuple[RoundOutcome, Int32Array]:
         """(outcome, rows of each path that the draft ran on): `walk` for all requests at once, one depth at a time."""
         forest, kept, columns = tree.forest, tree.kept, self._columns
@@ -182,8 +126,7 @@ class BatchReplay:
         drafted = forest.column("drafted")
         texts = columns.shard.rounds.committed
         count = len(flight)
-        end = np.asarray([driven.end_position for driven in flight])
-        offset = np.asarray([driven.text_offset for driven in flight])
+        end, offset = flight.column("end"), flight.column("text_offset")
         on_path = np.zeros(forest.num_rows, dtype=np.bool_)
         match = np.full(forest.num_rows, -1, dtype=np.int8)
         accepted, committed = np.zeros((2, count), dtype=np.int32)
@@ -219,33 +162,27 @@ class BatchReplay:
         return outcome, drafted_path
 
     def _record(
-        self, flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
+        self, flight: Flight, tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
     ) -> None:
         request, count = tree.forest.column("request"), len(flight)
         verified = np.bincount(request[tree.kept], minlength=count) - 1
         decided = np.bincount(request[tree.kept & (outcome.match >= 0)], minlength=count)
         levels = np.zeros(count, dtype=np.int64)
         levels[request] = tree.forest.column("level")  # ascending, so that the last stays
-        grown: list[list[int]] = np.asarray(growths, dtype=np.int64).reshape(-1, count).T.tolist()
-        numbers = (outcome.accepted_length, outcome.committed_tokens, verified, decided, levels)
-        lengths = zip(*(column.tolist() for column in numbers), strict=True)
-        for driven, (accepted, committed, nodes, known, level), own, code in zip(
-            flight, lengths, grown, digests(tree, count), strict=True
-        ):
-            assert driven.rows is not None
-            rows = driven.rows
-            tokens = [ran for ran in own if ran]
-            reached = (driven.progress.position, accepted, committed, nodes, known)
-            rows.rounds.append((len(rows.rounds), *reached, len(tokens), 2 + level, 0))
-            rows.digests.append(code)
-            rows.growth_tokens.extend(tokens)
+        grown = np.asarray(growths, dtype=np.int64).reshape(-1, count)
+        passes, calls, fallback = (grown > 0).sum(axis=0), 2 + levels, np.zeros(count, dtype=np.int64)
+        reached = (outcome.accepted_length, outcome.committed_tokens)
+        numbers = np.stack([*reached, verified, decided, passes, calls, fallback])
+        flight.record(numbers, np.asarray(digests(tree, count), dtype=np.uint64), grown)
 
 
 def digests(tree: RoundTree, requests: int) -> list[int]:
     """64 bits for each of the tree's `requests`, over its own shape and its admitted, grown and kept rows."""
     column = tree.forest.column
     request, parent = column("request"), column("parent")
-    order = (request.astype(np.uint16) if requests <= 1 << 16 else request).argsort(kind="stable")
+    # Numpy sorts 8 or 16 bits in one pass over each byte.
+    short = request.astype(np.uint8 if requests <= 1 << 8 else np.uint16) if requests <= 1 << 16 else request
+    order = short.argsort(kind="stable")
     ends = np.bincount(request, minlength=requests).cumsum()
     starts = np.concatenate([[0], ends[:-1]])
     within = np.empty(len(order), dtype=np.int32)

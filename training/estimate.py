@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,36 +12,17 @@ from treewise.data.errors import CoverageError, require
 from treewise.policy.hook import TreePolicy
 from treewise.training.ab import contenders_of, few_prompts, pair_differs, same_policy
 from treewise.training.ab_report import ProfileOrigin
-from treewise.training.completed_replay import CompletedReplayer, check_completable
-from treewise.training.contest import Contender, WatchedDeployment
-from treewise.training.donors import DraftDonors
+from treewise.training.completed_replay import check_completable
+from treewise.training.contender import Contender
 from treewise.training.estimate_report import EstimateReport, EstimateRow
-from treewise.training.logged import LoggedRequest
+from treewise.training.estimate_work import Completed, Decided, EstimateJob, writer_of
 from treewise.training.logged_trace import LoggedTrace, check_distinct
 from treewise.training.off_policy import DirectMethod, RatioOf, SelfNormalizedInversePropensity, estimated
-from treewise.training.replay import Replayer, check_reach
-from treewise.training.replay_result import Float64Array, ReplayResult, call_ms_of, modelled_ms, plain_ms
+from treewise.training.replay_result import Float64Array, plain_ms
 from treewise.training.statistics import RESAMPLES
+from treewise.training.workers import run_parts
 
 IMPUTATIONS = 5
-COUNTS = ("rounds", "nodes", "growths", "imputed")
-
-
-@dataclass(frozen=True, slots=True)
-class _Completed:
-    """One contender under one profile, on completed logs."""
-
-    ms: Float64Array  # [imputations, requests]
-    counts: Float64Array  # [requests, counts] means over imputations, in the order of `COUNTS`
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """One contender on the requests that it decided, under one profile."""
-
-    weight: Float64Array  # [requests] 1 / propensity; 0 where another policy decided
-    ms: Float64Array  # [requests] 1 where another policy decided
-    counts: Float64Array  # [requests, counts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +54,14 @@ def estimate(
     seed: int = 0,
     imputations: int = IMPUTATIONS,
     advance: Callable[[int], None] | None = None,
+    workers: int = 1,
 ) -> EstimateReport:
     """What each policy would have done on the texts of live `traces`, by every estimator that applies to it.
 
     The direct method goes for all, the self-normalised inverse propensity for policies that were drawn to decide some
     of the requests. Nothing is exact, and nothing is judged. `advance` is told how many more of the requests x
-    policies x profiles are done. Raises `CoverageError` where a trace is dense (replay is exact there), of another
+    policies x profiles are done. `workers` processes share the policies of traces on disk; the result does not depend
+    on how many. Raises `CoverageError` where a trace is dense (replay is exact there), of another
     pair, or cannot be completed, and where a policy may ask for more than the envelope allows.
     """
     require(len(traces) > 0, "traces", "at least one", len(traces))
@@ -94,41 +77,34 @@ def estimate(
             raise CoverageError(f"traces must be of one pair, got {traces[0].name} and {trace.name} of others")
         check_completable(trace)
     check_distinct(traces)
+    seeds = tuple(seed * IMPUTATIONS + place for place in range(imputations))
+    job = EstimateJob(tuple(traces), tuple(costs), tuple(contenders), seeds)
+    count = workers if job.can_share else 1
     traces = [trace.in_memory() for trace in traces]
     for trace in traces:
         trace.check_priced_alone()
+    if count == 1:
+        job = replace(job, traces=tuple(traces))
     requests = [request for trace in traces for request in trace.requests]
     prompts = _Prompts(
         np.asarray([request.task for request in requests], dtype=np.str_),
         np.asarray([request.prompt_id for request in requests], dtype=np.str_),
         np.asarray([request.num_tokens for request in requests], dtype=np.float64),
     )
-    seeds = [seed * IMPUTATIONS + place for place in range(imputations)]
-    donors = [[DraftDonors(trace, one) for one in seeds] for trace in traces]  # [traces, imputations]
+    answers = run_parts(job, range(len(contenders)), count, advance)
     rows: list[EstimateRow] = []
-    reused: dict[str, list[list[CompletedReplayer]]] = {}
     unanswered: list[str] = []
-    for cost in costs:
+    for place, cost in enumerate(costs):
         plain = np.asarray([plain_ms(request, cost) for request in requests])
-        completed, decided = {}, {}
-        for contender in contenders:
-            if contender.name not in reused:
-                found = [_complete(contender, trace, cost, own) for trace, own in zip(traces, donors, strict=True)]
-                if not any(_read_cost(replayer) for part in found for replayer in part):
-                    reused[contender.name] = found
-            else:
-                found = reused[contender.name]
-            completed[contender.name] = _completed(found, contender, cost, traces)
-            try:
-                decided[contender.name] = _decided(contender, traces, cost)
-            except CoverageError:
-                decided[contender.name] = None
-                unanswered.append(
-                    f"{contender.name} reads prices, and asks under those of {cost.name} for more than it logged: no "
-                    "estimate from the requests that it decided"
-                )
-            if advance is not None:
-                advance(len(requests))
+        found = {contender.name: of[place] for contender, of in zip(contenders, answers, strict=True)}
+        completed = {name: one.completed for name, one in found.items()}
+        decided = {name: one.decided for name, one in found.items()}
+        unanswered.extend(
+            f"{name} reads prices, and asks under those of {cost.name} for more than it logged: no estimate from the "
+            "requests that it decided"
+            for name, one in found.items()
+            if not one.is_answered
+        )
         for task in ["", *sorted(set(prompts.task.tolist()))]:
             rows.extend(_rows(cost, task, prompts, plain, completed, decided, resamples, seed))
     first = {row.task: row.prompts for row in rows if row.profile == costs[0].name and row.effective_prompts is None}
@@ -145,89 +121,13 @@ def estimate(
     )
 
 
-def writer_of(trace: LoggedTrace, request: LoggedRequest) -> str:
-    """The policy that decided `request`."""
-    return request.explorer or trace.manifest.policy or ""
-
-
-def _complete(
-    contender: Contender, trace: LoggedTrace, cost: CostProfile, donors: Sequence[DraftDonors]
-) -> list[CompletedReplayer]:
-    """One replayer an imputation, after all requests of `trace`."""
-    deployment = trace.deployment(cost)
-    replayers = [CompletedReplayer(contender.make(), WatchedDeployment.of(deployment), one) for one in donors]
-    check_reach(replayers[0].policy.policy, deployment, contender.name)
-    first = replayers[0]
-    for request in trace.requests:
-        first.run(request)
-        for replayer in replayers[1:]:
-            if first.was_lent or first.policy.state == "session":
-                replayer.run(request)
-            else:
-                replayer.repeat(first)
-        request.release()
-    return replayers
-
-
-def _read_cost(replayer: CompletedReplayer) -> bool:
-    return isinstance(replayer.deployment, WatchedDeployment) and replayer.deployment.cost_was_read
-
-
-def _completed(
-    found: Sequence[Sequence[CompletedReplayer]], contender: Contender, cost: CostProfile, traces: Sequence[LoggedTrace]
-) -> _Completed:
-    call_ms = call_ms_of(contender.make(), cost)
-    ms, counts = [], []
-    for part, trace in zip(found, traces, strict=True):
-        deployment = trace.deployment(cost)
-        results = [replayer.result() for replayer in part]
-        ms.append([result.by_request(modelled_ms(result, deployment, call_ms)) for result in results])
-        counts.append(np.mean([_counts(one, other.imputed) for one, other in zip(results, part, strict=True)], axis=0))
-    return _Completed(np.concatenate(ms, axis=1), np.concatenate(counts))
-
-
-def _counts(result: ReplayResult, imputed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None) -> Float64Array:
-    """[requests, counts]"""
-    lent = np.zeros(len(result)) if imputed is None else imputed
-    columns = (np.ones(len(result)), result.verified_nodes, result.growths, lent)
-    return np.stack([result.by_request(np.asarray(column)) for column in columns], axis=1)
-
-
-def _decided(contender: Contender, traces: Sequence[LoggedTrace], cost: CostProfile) -> _Decided | None:
-    """None where the policy decided no request, or where no draw said that it should: then nothing is known of it.
-
-    Raises `CoverageError` where it asks under `cost` for what it did not ask for when it was logged.
-    """
-    weight, ms, counts = [], [], []
-    for trace in traces:
-        own = [same_policy(contender.name, writer_of(trace, request)) for request in trace.requests]
-        is_drawn = any(request.propensity < 1.0 for request in trace.requests)
-        chosen = [request for request, is_own in zip(trace.requests, own, strict=True) if is_own and is_drawn]
-        rows = np.flatnonzero(own) if chosen else np.zeros(0, dtype=np.int64)
-        total = np.zeros((len(own), len(COUNTS)))
-        took, share = np.ones(len(own)), np.zeros(len(own))
-        if chosen:
-            deployment, policy = trace.deployment(cost), contender.make()
-            replayer = Replayer(policy, deployment)
-            replayer.run_all(chosen)
-            result = replayer.result()
-            took[rows] = result.by_request(modelled_ms(result, deployment, call_ms_of(policy, cost)))
-            total[rows] = _counts(result)
-            share[rows] = [1.0 / request.propensity for request in chosen]
-        weight.append(share)
-        ms.append(took)
-        counts.append(total)
-    whole = np.concatenate(weight)
-    return _Decided(whole, np.concatenate(ms), np.concatenate(counts)) if whole.any() else None
-
-
 def _rows(
     cost: CostProfile,
     task: str,
     prompts: _Prompts,
     plain: Float64Array,
-    completed: dict[str, _Completed],
-    decided: dict[str, _Decided | None],
+    completed: dict[str, Completed],
+    decided: dict[str, Decided | None],
     resamples: int,
     seed: int,
 ) -> list[EstimateRow]:
@@ -266,7 +166,7 @@ def _rows(
 
 
 def _weighted(
-    one: _Decided | None, prompts: _Prompts, plain: Float64Array, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    one: Decided | None, prompts: _Prompts, plain: Float64Array, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> SelfNormalizedInversePropensity | None:
     """By prompt; a prompt's weight is that of its requests together. None where none of them was decided."""
     if one is None or not one.weight[chosen].any():

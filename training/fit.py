@@ -26,6 +26,7 @@ from treewise.training.choose_model import ModelName, choose_model, count_choice
 from treewise.training.cross_fit import FitRows, FittedModel, Float32Array, Int64Array, MatchModel, deal_folds
 from treewise.training.dataset import DatasetSettings
 from treewise.training.export import PARITY, export_onnx, parity, trial_rows
+from treewise.training.fit_corrections import count_replays as count_corrections
 from treewise.training.fit_corrections import fit_corrections
 from treewise.training.fixed_policy import choose_fixed
 from treewise.training.held_out import growth_figures, match_figures, survival_figures
@@ -156,7 +157,8 @@ def train_on(
         for name, one in exported.items()
     }
     planner = settings.planner
-    replays = counter(progress, "replays", count_replays(traces, planner) + count_choices(len(models), traces, planner))
+    total = count_choices(len(models), traces, planner) + count_corrections(traces) + count_replays(traces, planner)
+    replays = counter(progress, "replays", total)
     figures = {name: match_figures(rows, one) for name, one in fitted.items()}
     choices: tuple[Choice, ...] = ()
     if len(models) > 1:
@@ -165,7 +167,7 @@ def train_on(
     chosen = {choice.name for choice in choices if choice.is_kept} or set(models)
     kept = next(name for name in models if name in chosen)
     match, bundle = fitted[kept], bundles[kept]
-    bundle = replace(bundle, corrections=fit_corrections(bundle, match.fold_models, traces, dealt, cost))
+    bundle = replace(bundle, corrections=fit_corrections(bundle, match.fold_models, traces, dealt, cost, replays))
     settled = fit_planner(bundle, traces, cost, planner, replays)
     if fixed := choose_fixed(traces, cost, planner):
         bundle.provenance[FIXED] = fixed

@@ -40,6 +40,7 @@ class LoggedColumns:
         self.ranking = ranking
         self._offers: dict[tuple[int, int], FreeOffers] = {}
         self._within: dict[int, BoolArray] = {}
+        self._looked_up: dict[tuple[float, ...], Float32Array] = {}
 
     @property
     def proposals(self) -> int:
@@ -61,6 +62,14 @@ class LoggedColumns:
     def root_place(self) -> Int32Array:
         """[rounds] place of each round's root."""
         return _index(self.shard.node_offsets[:-1] + np.arange(len(self.shard.rounds)))
+
+    @cached_property
+    def token_round(self) -> Int32Array:
+        """[committed tokens + 1] the round whose first token each is; -1: it is behind another of its round."""
+        rounds = self.shard.rounds
+        found = np.full(len(rounds.committed) + 1, -1, dtype=np.int32)
+        found[rounds.committed_offsets[:-1]] = np.arange(len(rounds))
+        return found
 
     @cached_property
     def node_place(self) -> Int32Array:
@@ -173,6 +182,15 @@ class LoggedColumns:
             nodes, by_parent = self.shard.nodes, self.by_parent
             self._offers[widths] = FreeOffers(nodes, by_parent, self.parent_place, self.num_places, widths)
         return self._offers[widths]
+
+    def lookup_prior(self, by_match_length: tuple[float, ...]) -> Float32Array:
+        """[nodes] the lookup's probability of each under a prior table; kept for the next who asks."""
+        if by_match_length not in self._looked_up:
+            nodes, table = self.shard.nodes, np.asarray(by_match_length, dtype=np.float64)
+            length = np.nan_to_num(nodes.lookup_match_length).astype(np.int64)
+            prior = table[np.minimum(length, len(table) - 1)] * nodes.lookup_share
+            self._looked_up[by_match_length] = prior.astype(np.float32)
+        return self._looked_up[by_match_length]
 
     @property
     def is_drawn(self) -> bool:

@@ -59,19 +59,20 @@ class FreeOffers:
 
         `widths` are candidates that the lookup and that the recycled guesses propose below one place, at most.
         """
-        self.by_lookup: BoolArray = nodes.lookup_rank < widths[0]  # [nodes] NaN: not proposed
-        self.by_recycled: BoolArray = nodes.recycled_rank < widths[1]  # [nodes]
-        of_lookup = self.by_lookup
+        # NaN: not proposed.
+        of_lookup: BoolArray = nodes.lookup_rank < widths[0]  # [nodes]
+        of_recycled: BoolArray = nodes.recycled_rank < widths[1]  # [nodes]
+        self.proposed: UInt8Array = of_lookup * np.uint8(LOOKUP) | of_recycled * np.uint8(RECYCLED)  # [nodes]
         one_first = np.where(of_lookup, nodes.lookup_rank, nodes.recycled_rank)
         lists, starts, base = [], [], 0
         for chosen, rank in (
             (of_lookup, nodes.lookup_rank),
-            (self.by_recycled, nodes.recycled_rank),
-            (of_lookup | self.by_recycled, one_first),
+            (of_recycled, nodes.recycled_rank),
+            (of_lookup | of_recycled, one_first),
         ):
             found = by_parent[chosen[by_parent]]
             place = parent_place[found]
-            is_later = ~of_lookup[found] if chosen is not self.by_recycled else np.zeros(len(found), dtype=np.bool_)
+            is_later = ~of_lookup[found] if chosen is not of_recycled else np.zeros(len(found), dtype=np.bool_)
             lists.append(found[order_within(place, num_places, is_later, rank[found])])
             starts.append(base + starts_of(np.bincount(place, minlength=num_places)))
             base += len(found)

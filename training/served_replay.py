@@ -12,7 +12,8 @@ from treewise.data.cost import CALL_GROWTH
 from treewise.data.errors import CoverageError, require
 from treewise.policy.hook import Deployment, Int32Array, RoundOutcome, TreePolicy
 from treewise.policy.round import RoundTree
-from treewise.training.batch_replay import BatchReplay, Driven
+from treewise.training.batch_replay import BatchReplay
+from treewise.training.flight import Flight
 from treewise.training.logged import LoggedRequest
 from treewise.training.replay_result import ReplayResult, RequestRows, TextArray, call_ms_of, grid_ms, result_of
 from treewise.training.statistics import Totals, totals_by_prompt
@@ -156,12 +157,12 @@ class _Recorded(BatchReplay):
         self._rounds, self._growth_tokens, self._members = rounds, growth_tokens, members
 
     def _record(
-        self, flight: list[Driven], tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
+        self, flight: Flight, tree: RoundTree, outcome: RoundOutcome, growths: Sequence[NDArray[np.intp]]
     ) -> None:
         super()._record(flight, tree, outcome, growths)
         totals = [int(own.sum()) for own in growths]
         self._growth_tokens.extend(totals)
-        numbers = (driven.number for driven in flight)
+        numbers = flight.column("number").tolist()
         self._members.extend(zip(numbers, outcome.committed_tokens.tolist(), strict=True))
         self._rounds.append(
             (

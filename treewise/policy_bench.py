@@ -12,12 +12,13 @@ from treewise.bench_store import ResultStore
 from treewise.code_hash import code_closure
 from treewise.data.cost import CostProfile
 from treewise.policy.hook import DRAFT, FREE, BoolArray
-from treewise.policy.registry import parse_policy
+from treewise.policy.registry import LEARNED, parse_policy
 from treewise.policy_bench_carried import Carried, carry
 from treewise.policy_bench_cell import TOPN, CellResult, judge_cell, tune_cells
 from treewise.policy_bench_goals import LEAST_RATIO, Goal, goals
 from treewise.policy_bench_loss import Losses, losses
 from treewise.policy_bench_material import Material, OpenPair, Workshop, slug
+from treewise.policy_bench_nodes import NodeCurve, node_curve
 from treewise.policy_bench_plan import ALL, SOURCE_SETS, Cell, Condition, PolicyBenchSettings, PromptParts
 from treewise.policy_bench_schedule import ScheduleResult, run_schedule, stages_of
 from treewise.policy_bench_store import DEPTH, ORACLE, ReplayKey, ReplayStore, key_of, masked
@@ -47,6 +48,7 @@ class PolicyBenchReport:
     costs: dict[str, CostProfile]  # by cell cost and draft: "cost of draft"
     tried: int  # settings that were tuned over, all cells together
     cells: tuple[CellResult, ...]
+    node_curves: tuple[NodeCurve, ...]  # one for each condition with draft and free sources
     carried: tuple[Carried, ...]
     schedules: tuple[ScheduleResult, ...]
     losses: Losses
@@ -118,6 +120,15 @@ class _Bench:
             kept |= dict.fromkeys([spec for spec, own in specs.items() if own == family][::QUICK_STRIDE], family)
         return kept
 
+    def node_curve(self, sources: int, settings: PolicyBenchSettings, stage: Stage) -> NodeCurve:
+        """Verified nodes against accepted length."""
+        stores, cost = (self.train, self.judge), next(iter(self.material.costs.values()))
+        spec = f"{LEARNED}:{self.material.bundle}"
+        with stage(f"nodes against length on {self.condition}") as advance:
+            return node_curve(
+                self.condition, stores, sources, cost, spec, settings.resamples, lambda count: advance(steps=count)
+            )
+
     @property
     def call_ms(self) -> float:
         """What one call of the learned policy is charged."""
@@ -182,6 +193,7 @@ def run_policy_bench(
         benches[condition] = _Bench.open(condition, materials[condition.draft], home, settings.policy)
     cells: list[CellResult] = []
     schedules: list[ScheduleResult] = []
+    node_curves: list[NodeCurve] = []
     tried = 0
     for condition, bench in benches.items():
         subsets = _subsets(bench.judge.trace)
@@ -194,6 +206,7 @@ def run_policy_bench(
             tried += len(specs)
             cells += _cells(bench, name, sources, specs, subsets, settings, stage)
             if name == ALL:
+                node_curves.append(bench.node_curve(sources, settings, stage))
                 stages = stages_of(bench.material.costs)
                 with stage(f"schedule of {condition}") as advance:
                     schedules.append(
@@ -226,11 +239,12 @@ def run_policy_bench(
         costs={f"{name} of {d}": cost for d, made in materials.items() for name, cost in made.costs.items()},
         tried=tried,
         cells=tuple(cells),
+        node_curves=tuple(node_curves),
         carried=carried,
         schedules=tuple(schedules),
         losses=lost,
         left_out=left_out,
-        goals=goals(cells, carried, schedules, lost, left_out),
+        goals=goals(cells, node_curves, carried, schedules, lost, left_out),
         home=str(home),
     )
 

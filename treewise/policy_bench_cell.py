@@ -11,7 +11,7 @@ import numpy as np
 
 from treewise.data.cost import CostProfile
 from treewise.policy.hook import BoolArray
-from treewise.policy.registry import FILED, GUARDED, LEARNED
+from treewise.policy.registry import FILED, GUARDED, LEARNED, split_bundle
 from treewise.policy_bench_plan import Cell
 from treewise.policy_bench_store import DEPTH, ORACLE, ReplayStore
 
@@ -73,7 +73,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class NodesSaved:
-    """Verified nodes at the learned policy's accepted length."""
+    """Verified nodes at the accepted length of the learned policy, which counts milliseconds; top-N's settings do not.
+
+    What a policy saves where nodes are counted is the node curve's to say.
+    """
 
     accepted: float  # per round, of the learned policy
     nodes: float  # per round, of the learned policy
@@ -228,7 +231,8 @@ def shown(spec: str) -> str:
     """A spec as people read it: files and folders by what they are."""
     name, _, rest = spec.partition(":")
     if name in (LEARNED, GUARDED):
-        return name
+        _, settings = split_bundle(rest)
+        return f"{name}:DIR,{settings}" if settings else name
     if name in FILED:
         _, comma, settings = rest.partition(",")
         return f"{name}:TABLE{comma}{settings}"

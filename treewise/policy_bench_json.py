@@ -8,6 +8,7 @@ from typing import Any
 
 from treewise.policy_bench import PolicyBenchReport
 from treewise.policy_bench_cell import CellResult, Judged, shown
+from treewise.policy_bench_nodes import NodeCurve
 from treewise.policy_bench_plan import Cell
 
 SCHEMA_VERSION = 1
@@ -39,6 +40,7 @@ def report_json(report: PolicyBenchReport) -> dict[str, Any]:
         "costs": {name: ProfileOrigin.of(cost).to_json() for name, cost in report.costs.items()},
         "tried": report.tried,
         "cells": [_cell_json(found) for found in report.cells],
+        "node_curves": [_nodes_json(found) for found in report.node_curves],
         "carried": [
             {
                 "source": _place(move.source),
@@ -106,6 +108,32 @@ def _cell_json(found: CellResult) -> dict[str, Any]:
         "survival": None if found.survival is None else _finite(asdict(found.survival)),
         "topn_at_equal_length": None if saved is None else _finite({**asdict(saved), "share": saved.share}),
         "subsets": [_judged_json(part) for part in found.judged],
+    }
+
+
+def _nodes_json(found: NodeCurve) -> dict[str, Any]:
+    from treewise.training.ab_report import interval_json
+
+    return {
+        "draft": found.condition.draft,
+        "temperature": found.condition.temperature,
+        "prompts": found.prompts,
+        "saved": interval_json(found.saved),
+        "limited": interval_json(found.limited),
+        "points": [
+            {
+                "size": point.size,
+                "policy": shown(point.spec),
+                **_finite(
+                    {
+                        name: round(getattr(point, name), 6)
+                        for name in ("accepted", "nodes", "growths", "priced", "limited", "prior")
+                    }
+                ),
+                "saved": interval_json(point.saved),
+            }
+            for point in found.points
+        ],
     }
 
 

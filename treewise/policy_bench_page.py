@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from treewise.policy_bench import PolicyBenchReport
 from treewise.policy_bench_cell import CellResult, Judged, shown
+from treewise.policy_bench_nodes import NodeCurve
 from treewise.policy_bench_schedule import ScheduleResult
 
 _MOVES = 6  # of the carried policies, the worst that are named
@@ -26,6 +27,10 @@ def results_page(report: PolicyBenchReport, command: str, date: str) -> str:
         blocks += [f"### On {_SUBSETS.get(subset, subset)}", _overview(report.cells, subset)]
     for found in report.cells:
         blocks += [f"### {found.cell}", _opponents(found.judged[0])]
+    if report.node_curves:
+        blocks += ["## Verified nodes against accepted length", _NODES]
+        blocks += [block for found in report.node_curves for block in (f"### {found.condition}", _nodes(found))]
+        blocks += [_NODES_BY_PRICE, _nodes_by_price(report.cells)]
     if report.schedules:
         blocks += ["## Schedule of mixed deployments", _SCHEDULE]
         blocks += [block for found in report.schedules for block in (f"### {found.condition}", _schedule(found))]
@@ -46,6 +51,20 @@ _CELLS = (
     "prompts of its cell. `over best`: the learned policy over the opponent that is fastest on the judged prompts, "
     "which is the hardest choice. The path oracle knows the text; the depth oracle grows the learned policy's own "
     "trees just as deep as was accepted."
+)
+_NODES = (
+    "How well rows are ranked, whatever they cost in milliseconds: here every policy counts verified nodes alone and "
+    "drafts as it likes. Top-N of each size takes the growths that give it the longest accepted length on the training "
+    "prompts. Beside it stand the nodes that others verify on average at that accepted length, linear between "
+    "neighbouring settings. `one price`: `learned:DIR,least=S`, which keeps what survives with more than S, so that "
+    "sure rounds get few nodes and open ones many. `one limit`: `learned:DIR,nodes=N`, the same limit in every round, "
+    "as top-N has it. `prior's threshold`: `cumulative:Px6`, which varies its nodes as the first does, by the sources' "
+    "own probabilities. The goal is judged by the mean of `saved`: what one price saves of top-N's nodes."
+)
+_NODES_BY_PRICE = (
+    "The older figure, at the one point where the learned policy stands in its cell: it weighs nodes against its "
+    "cell's milliseconds, where a node costs next to nothing and a growth much, while the top-N settings that it is "
+    "held against, all of those with every source, take growths without asking their price."
 )
 _SCHEDULE = (
     "Prompts of mixed tasks take the stages in turns. Fixed policies are tuned on the whole schedule; one that reads "
@@ -112,6 +131,30 @@ def _opponents(part: Judged) -> str:
             for one in part.opponents
         ],
     )
+
+
+def _nodes(found: NodeCurve) -> str:
+    headings = (
+        *("top-N", "accepted length", "its nodes", "its growths", "one price", "saved", "one limit"),
+        "prior's threshold",
+    )
+    rows = []
+    for point in found.points:
+        others = [f"{nodes:.2f}" for nodes in (point.priced, point.limited, point.prior)]
+        mine = (f"`{point.spec}`", f"{point.accepted:.3f}", f"{point.nodes:.2f}", f"{point.growths:.2f}")
+        rows.append((*mine, others[0], str(point.saved), *others[1:]))
+    mean = f"{found.prompts} prompts; mean over the sizes: one price saves {found.saved}, one limit {found.limited}."
+    return f"{mean}\n\n" + _table(headings, rows)
+
+
+def _nodes_by_price(cells: Sequence[CellResult]) -> str:
+    rows = []
+    for found in cells:
+        saved = found.saved
+        if saved is not None:
+            figures = (f"{saved.accepted:.3f}", f"{saved.nodes:.2f}", f"{saved.topn_nodes:.2f}", f"{saved.share:.3f}")
+            rows.append((str(found.cell), *figures))
+    return _table(("cell", "accepted length", "learned, nodes", "top-N, nodes", "saved"), rows)
 
 
 def _schedule(found: ScheduleResult) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from treewise.bench_store import ResultStore
 from treewise.code_hash import code_closure
 from treewise.data.cost import CostProfile
-from treewise.policy.registry import FILED, GUARDED, LEARNED
+from treewise.policy.registry import FILED, GUARDED, LEARNED, split_bundle
 
 if TYPE_CHECKING:
     from treewise.training.logged_trace import LoggedTrace
@@ -28,6 +28,7 @@ CHUNK = 12  # policies that are replayed before their results are written
 # Modules whose code decides what a replay brings; the learned policy's own does not touch the rules.
 _RULES = ("treewise.training.contest", "treewise.policy.registry")
 _BUNDLED = {LEARNED: "treewise.policy.learned", GUARDED: "treewise.policy.guard"}
+_COUNTED = "treewise.policy.counted"  # a bundle with settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,10 @@ def key_of(spec: str, sources: int, cost_hash: str) -> ReplayKey:
     name, _, rest = bare.partition(":")
     content, code = bare, code_closure(_RULES)
     if name in _BUNDLED:
-        content, code = f"{name} {_bundle_hash(rest)}", code_closure((*_RULES, _BUNDLED[name]))
+        folder, settings = split_bundle(rest)
+        decides = _COUNTED if settings else _BUNDLED[name]
+        content = f"{name} {_bundle_hash(folder)}{',' if settings else ''}{settings}"
+        code = code_closure((*_RULES, decides))
     elif name in FILED:
         file, comma, settings = rest.partition(",")
         content = f"{name} {_file_hash(file)}{comma}{settings}"

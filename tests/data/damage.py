@@ -6,12 +6,14 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from treewise.data.errors import TreewiseError
 
 STRANGE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 3.5, -0.0, 10**30, 10**400, -(2**63), float("nan"), float("inf"), float("-inf")),
@@ -110,6 +112,17 @@ def reads_only(folder: Path) -> Iterator[None]:
     outside = [path for path in _WATCH.opened if not (_is_module(path) or Path(path).resolve().is_relative_to(home))]
     assert not outside, outside
     assert not _WATCH.started, _WATCH.started
+
+
+def is_read(read: Callable[[], object], folder: Path) -> bool:
+    """Whether `read` read something; an error of treewise is the other thing that may happen."""
+    with reads_only(folder):
+        try:
+            read()
+        except TreewiseError as error:
+            assert str(error)
+            return False
+    return True
 
 
 def _is_module(path: str) -> bool:

@@ -47,7 +47,7 @@ PROFILE = CostProfile("here", GRID, CostGrid((1,), (0,), ((2.0,),)), policy_ms=0
             ParameterError,
             "min_grow_prior must be between min_path_prior (0.1) and 1, got 0.05",
         ),
-        (lambda: Envelope.from_json({"max_depth": 3}), ParameterError, "envelope must be a mapping with the names"),
+        (lambda: Envelope.from_json({"max_depth": 3}), ParameterError, "envelope must hold the names"),
         (lambda: PriorTable((0.1,)), ParameterError, "by_match_length must be at least two entries, got (0.1,)"),
         (lambda: PriorTable((0.1, 1.5)), ParameterError, "by_match_length must be probabilities, got (0.1, 1.5)"),
         (lambda: CostGrid((), (0,), ((),)), ParameterError, "counts must be at least one count, got ()"),
@@ -87,7 +87,9 @@ def test_refuses(make: Callable[[], Any], error: type[Exception], message: str) 
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "is not JSON"), ("[]", "must hold one JSON object, got list")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "must be a JSON file"), ("[]", "must be one JSON object, got 'list'")]
+)
 def test_a_profile_file_that_is_none(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "cost.json"
     path.write_text(content)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.data.damage import damaged, reads_only, strange_json
+from tests.data.damage import damaged, is_read, strange_json
 from tests.data.stored import write
 from treewise.data.cost import CostProfile
-from treewise.data.errors import TreewiseError
 from treewise.data.prompt_set import read_prompts
 from treewise.data.recycled import CORPUS_NAME, RecycledCorpus, pack
 from treewise.data.trace_manifest import MANIFEST_NAME, NODES_NAME, ROUNDS_NAME, SHARDS_NAME, TraceManifest
@@ -20,17 +18,6 @@ from treewise.data.trace_reader import TraceReader, read_requests
 
 TRIES = 120
 WORDS = 400  # of JSON
-
-
-def is_read(read: Callable[[], object], folder: Path) -> bool:
-    """Whether `read` read something; an error of treewise is the other thing that may happen."""
-    with reads_only(folder):
-        try:
-            read()
-        except TreewiseError as error:
-            assert str(error)
-            return False
-    return True
 
 
 def stored(folder: Path) -> Path:

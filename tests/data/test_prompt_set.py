@@ -12,6 +12,7 @@ import pytest
 
 from treewise.data.errors import ParameterError, PromptError
 from treewise.data.own_prompts.family import Family
+from treewise.data.own_prompts.openers import OPENERS
 from treewise.data.prompt_set import OWN_SPLITS, Prompt, own_prompts, prompts_sha256, read_prompts
 from treewise.data.prompts_source import TASK_FAMILIES, own_jsonl, own_records
 
@@ -108,9 +109,22 @@ def test_own_prompts_by_split() -> None:
     assert everything == tuple(itertools.chain.from_iterable(own_prompts(split) for split in OWN_SPLITS))
     assert {prompt.split for prompt in own_prompts("policy")} == {"policy"}
     with pytest.raises(
-        ParameterError, match="split must be None or one of distill, policy, demo, judge, distill-more, got 'test'"
+        ParameterError,
+        match="split must be None or one of distill, policy, demo, judge, distill-more, self, got 'test'",
     ):
         own_prompts("test")
+
+
+def test_prompts_of_the_target_itself_are_named_by_their_text_and_nowhere_else() -> None:
+    written = own_prompts("self")
+    assert len(written) > 400 and {prompt.split for prompt in written} == {"self"}
+    assert set(TASK_FAMILIES) >= {prompt.task for prompt in written}
+    texts = {prompt.text for prompt in (*own_prompts(), *own_prompts("distill-more"))}
+    assert not texts & {prompt.text for prompt in written}
+    packaged = resources.files("treewise.data").joinpath("prompts", "self.jsonl").read_text(encoding="utf-8")
+    for line in packaged.splitlines():
+        record = json.loads(line)
+        assert record["opener"] in OPENERS[record["task"]] and record["prompt"].startswith(record["opener"])
 
 
 def test_every_task_is_in_every_split() -> None:

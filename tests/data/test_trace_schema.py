@@ -205,7 +205,7 @@ def test_another_schema_version_names_both_and_the_cure() -> None:
     [
         ({"extra": 1}, r"\[\] missing and \['extra'\] unknown"),
         ({"seed": "one"}, "trace manifest: seed must be a 64-bit integer"),
-        ({"envelope": {"max_depth": 1}}, "trace manifest: envelope must be a mapping with the names"),
+        ({"envelope": {"max_depth": 1}}, "trace manifest: envelope must hold the names"),
         ({"prior_table": 3}, "trace manifest: "),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_missing_or_unreadable_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"trace must be a folder with a manifest\.json"):
         TraceManifest.load(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(TraceError, match="is not JSON"):
+    with pytest.raises(TraceError, match="trace manifest must be a JSON file, got "):
         TraceManifest.load(tmp_path)
     with pytest.raises(TraceError, match="must be a JSON object, got list"):
         TraceManifest.from_json([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def test_other_token_maps_are_refused_with_the_first_difference(folder: Path, tm
 def test_the_default_draft_goes_with_the_default_target_only(folder: Path) -> None:
     with pytest.raises(PairError, match="draft 'default' must go with target 'smollm2-135m'"):
         load_pair(str(folder), "default")
+
+
+@pytest.mark.parametrize("word", ["lookup", "recycled", "free"])
+def test_a_source_without_a_model_is_no_draft(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = f"draft must be a model, got '{word}': that source works without one; name 'none'"
+    with pytest.raises(ParameterError, match=re.escape(told)):
+        load_pair("not/looked-for", word)  # told before anything is loaded
+    write_model(tmp_path / word, seed=1, num_layers=2)
+    pair = load_pair(str(tmp_path / word), word)  # a folder of that name is one
+    assert pair.description.draft == word
 
 
 def test_a_target_that_was_never_pulled_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from treewise.data.prompt_set import Prompt, prompts_sha256
 from treewise.data.recycled import ORDERS, TOP, RecycledCorpus, pack
 from treewise.engine import recycled_corpus
 from treewise.engine.answers import Answer, write_answers
+from treewise.engine.draft_model import decoder_of
 from treewise.engine.pair import Pair, encode_prompt, load_pair
 from treewise.engine.recycled_corpus import answers_sha256, answers_to, make_corpus
 
@@ -124,6 +125,31 @@ def test_where_it_came_from_is_kept(pair: Pair, answers: list[Answer], tmp_path:
     }
     assert (made.vocab_size, made.tokenizer_sha256) == (identity.vocab_size, identity.tokenizer_sha256)
     assert answers_sha256(answers[:-1]) != answers_sha256(answers)
+
+
+def test_states_that_were_kept_spare_the_pass(
+    pair: Pair, answers: list[Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {}
+    for answer in answers:
+        with torch.inference_mode():
+            ids = torch.tensor([answer.prompt_ids + answer.answer_ids])
+            states[answer.key] = decoder_of(pair.target)(input_ids=ids).last_hidden_state[0]
+    expected = make_corpus(pair, answers, PROMPTS)
+    some = {answer.key: states[answer.key] for answer in answers[::2]}
+    assert_like(make_corpus(pair, answers, PROMPTS, states=some), expected)
+    monkeypatch.setattr(recycled_corpus, "decoder_of", lambda target: None)  # no pass can be made
+    told: list[tuple[int, int]] = []
+    made = make_corpus(pair, answers, PROMPTS, states=states, report=lambda *counts: told.append(counts))
+    assert_like(made, expected)
+    assert sum(texts for texts, _ in told) == len(answers)
+    assert sum(tokens for _, tokens in told) == sum(len(answer.answer_ids) for answer in answers)
+
+
+def assert_like(made: RecycledCorpus, expected: RecycledCorpus) -> None:
+    """Equal but for rounding of probabilities to float16."""
+    assert np.array_equal(made.contexts, expected.contexts) and np.array_equal(made.tokens, expected.tokens)
+    assert np.allclose(made.probs, expected.probs, atol=1e-3)
 
 
 def test_twice_the_same(pair: Pair, answers: list[Answer]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from tests.engine.test_static_model import model_of, record
 from treewise.data.errors import CaptureWarning, ParameterError
@@ -19,7 +18,7 @@ from treewise.engine.recorded_passes import Recording
 from treewise.engine.shapes import random_model
 from treewise.engine.slot_cache import SlotCache
 from treewise.engine.slot_model import SlotModel
-from treewise.engine.slot_rows import SlotShape, shapes_of
+from treewise.engine.slot_rows import SlotRows, SlotShape, shapes_of
 from treewise.engine.static_model import CAPACITY_BUCKETS
 from treewise.engine.static_slot_model import (
     MOST_ROWS,
@@ -27,26 +26,18 @@ from treewise.engine.static_slot_model import (
     row_buckets_up_to,
     slot_buckets_up_to,
 )
-from treewise.engine.tree_model import BoolMatrix, TreeModel
+from treewise.engine.tree_model import TreeModel
 
 SLOTS = 3
 ROWS = (2, 4, 8, 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    tokens: NDArray[np.int32]
-    positions: NDArray[np.int32]
-    mask: BoolMatrix
-    start: int
-
-
-def random_rows(count: int, start: int, rng: np.random.Generator, hides: bool = False) -> Rows:
+def random_rows(count: int, start: int, rng: np.random.Generator, hides: bool = False) -> SlotRows:
     """A random tree behind `start` places; `hides`: some of the last places before it are seen by some rows only."""
     depths, mask = tree_mask(random_tree(count, rng), start)
     if hides:
         mask[:, start - 6 : start - 1] &= rng.random((count, 5)) < 0.5
-    return Rows(rng.integers(0, 64, count).astype(np.int32), (start + depths).astype(np.int32), mask, start)
+    return SlotRows(rng.integers(0, 64, count).astype(np.int32), (start + depths).astype(np.int32), mask, start)
 
 
 def follow_eager(runner: SlotModel, rounds: int = 6, hides: bool = False, most: int = 9) -> float:

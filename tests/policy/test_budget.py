@@ -112,6 +112,22 @@ def test_siblings_share_one_text() -> None:
     assert shrunk > 10
 
 
+def test_rows_that_are_left_out_leave_the_others_their_survival() -> None:
+    rounds: list[Played] = []
+    play(parse_policy("topn:64x4"), World(0), rounds=rounds)
+    rng, seen = np.random.default_rng(0), 0
+    for played in rounds[:8]:
+        nodes = played.tree.forest.view()
+        among = rng.random(len(nodes.parent)) < 0.7
+        found = shared_survival(nodes, among)
+        without = replace(nodes, prior=np.where(among, nodes.prior, np.float32(0.0)))
+        np.testing.assert_array_equal(found, shared_survival(without))
+        left_out = ~among & (nodes.parent >= 0)
+        assert not found[left_out].any()
+        seen += int(left_out.sum())
+    assert seen > 10
+
+
 def test_deployments_of_batches_share_passes_and_whole_buckets() -> None:
     alone = replace(example_deployment(DRAFT), row_buckets=(1, 4, 16, 64))
     shared = SharedDeployments(alone)

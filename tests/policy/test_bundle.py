@@ -38,7 +38,7 @@ def rewrite(folder: Path, edit: Edit) -> None:
 @pytest.mark.parametrize("with_growth", [True, False])
 def test_round_trip(with_growth: bool, tmp_path: Path) -> None:
     planner = PlannerSettings(growth_scale=0.8, sibling_normalise=False, rate_over_plain=2.0)
-    corrections = {DRAFT: Correction(-0.25, 0.9)}
+    corrections = {DRAFT: Correction(-0.25, 0.9, -0.125)}
     bundle = replace(tiny_bundle(with_growth), planner=planner, corrections=corrections)
     folder = bundle.save(tmp_path / "deep" / "bundle")
     assert Bundle.load(folder) == bundle
@@ -51,6 +51,11 @@ def test_round_trip(with_growth: bool, tmp_path: Path) -> None:
 def test_a_bundle_from_before_corrections_has_none(folder: Path) -> None:
     rewrite(folder, lambda index: index.pop("corrections"))
     assert Bundle.load(folder).corrections == {}
+
+
+def test_a_correction_from_before_the_tilt_has_none(folder: Path) -> None:
+    rewrite(folder, lambda index: index.update(corrections={"draft": [0.5, 0.75]}))
+    assert Bundle.load(folder).corrections == {DRAFT: Correction(0.5, 0.75, 0.0)}
 
 
 def test_saving_replaces_a_bundle_whole(folder: Path) -> None:
@@ -153,13 +158,13 @@ def drop_growth_feature(index: dict[str, Any]) -> None:
         (lambda i: i["calibration"]["match"].update(knots_x=[1.0, 0.0, 2.0]), BundleError, "strictly ascending"),
         (lambda i: i["envelope"].update(max_depth=0), BundleError, "max_depth must be between 1 and 64, got 0"),
         (lambda i: i["planner"].update(growth_scale=-1.0), BundleError, "growth_scale must be finite and at least 0"),
-        (lambda i: i["planner"].update(luck=1.0), BundleError, "planner settings must have the names"),
+        (lambda i: i["planner"].update(luck=1.0), BundleError, "planner settings must hold the names"),
         (lambda i: i["pair"].pop("target"), BundleError, "pair description must name"),
         (lambda i: i.update(prior_table=["a", "b"]), BundleError, "could not convert"),
         (lambda i: i.update(corrections={"web": [0, 1]}), BundleError, "corrections must be by lookup, draft"),
         (lambda i: i.update(corrections={"draft": [0, 9]}), BundleError, "slope must be between 0.1 and 4, got 9"),
-        (lambda i: i.update(corrections={"draft": "12"}), BundleError, r"slope\] each, got '12'"),
-        (lambda i: i.update(corrections={"draft": [0.1]}), BundleError, r"slope\] each, got \[0.1"),
+        (lambda i: i.update(corrections={"draft": "12"}), BundleError, r"tilt\] each, got '12'"),
+        (lambda i: i.update(corrections={"draft": [0.1]}), BundleError, r"tilt\] each, got \[0.1"),
         (lambda i: i.update(files=[]), BundleError, "files must be a dict in bundle.json, got list"),
         (lambda i: i.update(call_ms=float("nan")), BundleError, "call_ms must be finite"),
     ],
@@ -192,7 +197,7 @@ def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"{", "must be JSON"), (b"\xff\xfe", "must be JSON"), (b"[]", "one JSON object, got list")],
+    [(b"{", "must be a JSON file"), (b"\xff\xfe", "must be a JSON file"), (b"[]", "one JSON object, got 'list'")],
 )
 def test_an_index_that_is_no_index(content: bytes, message: str, folder: Path) -> None:
     (folder / INDEX).write_bytes(content)

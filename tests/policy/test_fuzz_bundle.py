@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.data.damage import damaged, reads_only, strange_json
+from tests.data.damage import damaged, is_read, strange_json
 from tests.policy.models import CURVE, tiny_bundle
-from treewise.data.errors import BundleError, TreewiseError
+from treewise.data.errors import BundleError
 from treewise.policy.bundle import INDEX, Bundle
 from treewise.policy.features import FEATURES
 from treewise.policy.flat_scorer import FlatScorer
@@ -28,16 +27,6 @@ WORDS = 300
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tiny_bundle().save(tmp_path / "bundle")
-
-
-def is_read(read: Callable[[], object], folder: Path) -> bool:
-    with reads_only(folder):
-        try:
-            read()
-        except TreewiseError as error:
-            assert str(error)
-            return False
-    return True
 
 
 def rows() -> Float32Array:

@@ -36,6 +36,14 @@ def test_many_rows_are_ranked_as_few_are() -> None:
         assert ranked.counts.tolist() == np.bincount(request[rows], minlength=requests).tolist()
 
 
+def test_owners_without_rows_are_left_out() -> None:
+    ranked = Ranked.of(np.arange(4), np.array([0.1, 0.4, 0.3, 0.2]), np.array([1, 3, 1, 3], dtype=np.int32), 5)
+    few = ranked.of_owners(np.array([1, 3]))
+    assert few.rows.tolist() == ranked.rows.tolist() == [2, 0, 1, 3]
+    assert few.owner.tolist() == [0, 0, 1, 1]
+    assert few.counts.tolist() == [2, 2]
+
+
 def test_the_fewest_rows_where_several_numbers_are_best() -> None:
     gains = np.array([[0.5, 0.0, -np.inf], [0.0, 0.0, 0.0]])
     assert best_prefixes(gains, np.zeros((2, 4)), np.ones(2)).tolist() == [1, 0]

@@ -46,3 +46,13 @@ def test_no_more_curves_are_kept_than_agreed() -> None:
     again = pricing.at(1, 0.1).curves
     assert again is not first
     np.testing.assert_array_equal(again.verify, first.verify)
+
+
+def test_a_rounds_prices_of_some_requests_are_theirs() -> None:
+    rates = np.array([0.01, 9.0, 0.2])
+    whole = Pricing(DEPLOYMENT).of_round(np.array([5, 900, 5], dtype=np.int32), rates, 8)
+    some = whole.of(np.array([1, 2]))
+    tokens = np.array([[1, 2], [3, 4], [3, 6]])
+    np.testing.assert_array_equal(some.rates, whole.rates[1:])
+    np.testing.assert_array_equal(some.verify[some.curve_of], whole.verify[whole.curve_of[1:]])
+    np.testing.assert_array_equal(some.draft_ms(tokens[1:]), whole.draft_ms(tokens)[1:])

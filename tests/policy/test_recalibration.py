@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from treewise.data.errors import ParameterError
+from treewise.policy.features import FEATURES
 from treewise.policy.hook import Float32Array
 from treewise.policy.recalibration import (
     NO_CORRECTION,
@@ -156,12 +157,18 @@ def test_a_correction_stays_as_it_is_set() -> None:
             return features[:, 0]
 
     scorer = CorrectedScorer(Fixed())
-    features = np.asarray([[0.2], [0.7]], dtype=np.float32)
+    features = np.zeros((4, len(FEATURES)), dtype=np.float32)
+    features[:, 0], features[:, FEATURES.index("depth")] = (0.2, 0.7, 0.7, 0.7), (1.0, 1.0, 3.0, 9.0)
     np.testing.assert_array_equal(scorer.score(features), features[:, 0])
     scorer.correction = Correction(-0.5, 0.8)
     np.testing.assert_allclose(log_odds(scorer.score(features)), -0.5 + 0.8 * log_odds(features[:, 0]), rtol=1e-5)
-    own = features[:, 0]
-    assert NO_CORRECTION.corrected(own) is own
+    own, depth = features[:, 0], features[:, FEATURES.index("depth")]
+    scorer.correction = Correction(-0.5, 0.8, -0.25)  # a quarter less a level, for five levels
+    expected = -0.5 + 0.8 * log_odds(own) - 0.25 * np.asarray([0.0, 0.0, 2.0, 5.0])
+    np.testing.assert_allclose(log_odds(scorer.score(features)), expected, rtol=1e-5)
+    assert NO_CORRECTION.corrected(own, depth) is own
+    with pytest.raises(ParameterError, match=r"tilt must be within 2, got 2\.5"):
+        Correction(tilt=2.5)
     with pytest.raises(ParameterError, match=r"slope must be between 0.1 and 4, got 0"):
         Correction(0.0, 0.0)
     with pytest.raises(ParameterError, match="intercept must be within 6, got nan"):

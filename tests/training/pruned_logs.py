@@ -27,6 +27,15 @@ _ROOT = (
 )
 
 
+# Who wrote a log, who is replayed on it, and how that ends.
+LOG_ENDS = (
+    ("chain:2,sources=free", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
+    ("chain:2,sources=draft", "topn:8x2", "prompt-0, round 0: the log did not ask the lookup at path depth 0"),
+    ("chain:2,sources=both", "topn:8x2", "prompt-0, round 0: the log did not ask for recycled guesses at path depth 0"),
+    ("topn:8x3,sources=draft", "plain", "prompt-0: the log holds no round at position"),
+)
+
+
 class _Recorder:
     """Watches a replay of one request and keeps its rounds as a live engine would."""
 

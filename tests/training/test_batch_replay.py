@@ -21,6 +21,7 @@ from tests.training.batch_traces import (
     policy_of,
     trace,
 )
+from tests.training.pruned_logs import LOG_ENDS
 from tests.training.worlds import COST, GrowAll, World, as_trace, manifest, simulate
 from treewise.data.cost import CostGrid
 from treewise.data.errors import CoverageError, ParameterError
@@ -136,19 +137,7 @@ def test_recorded_suspensions_are_obeyed() -> None:
     np.testing.assert_array_equal(result.policy_calls == 0, suspended)
 
 
-@pytest.mark.parametrize(
-    ("writer", "policy", "message"),
-    [
-        ("chain:2,sources=free", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
-        ("chain:2,sources=draft", "topn:8x2", "prompt-0, round 0: the log did not ask the lookup at path depth 0"),
-        (
-            "chain:2,sources=both",
-            "topn:8x2",
-            "prompt-0, round 0: the log did not ask for recycled guesses at path depth 0",
-        ),
-        ("topn:8x3,sources=draft", "plain", "prompt-0: the log holds no round at position"),
-    ],
-)
+@pytest.mark.parametrize(("writer", "policy", "message"), LOG_ENDS)
 def test_a_pruned_log_says_where_it_ends(writer: str, policy: str, message: str) -> None:
     world = World(seed=1, num_texts=3, answer_tokens=26)
     setting = trace(1).deployment(COST, ENVELOPE)

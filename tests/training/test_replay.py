@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.training.pruned_logs import LOG_ENDS
 from tests.training.worlds import ALL, COST, HEAD, GrowAll, World, as_trace, dense_trace, manifest, simulate
 from treewise.data.envelope import Envelope
 from treewise.data.errors import CoverageError
@@ -244,19 +245,7 @@ def test_an_envelope_wider_than_the_log_is_refused(trace: LoggedTrace) -> None:
     assert trace.deployment(COST, ENVELOPE).envelope == ENVELOPE
 
 
-@pytest.mark.parametrize(
-    ("writer", "policy", "message"),
-    [
-        ("chain:2,sources=free", "topn:8x2", "prompt-0, round 0: the log did not draft at path depth 0"),
-        ("chain:2,sources=draft", "topn:8x2", "prompt-0, round 0: the log did not ask the lookup at path depth 0"),
-        (
-            "chain:2,sources=both",
-            "topn:8x2",
-            "prompt-0, round 0: the log did not ask for recycled guesses at path depth 0",
-        ),
-        ("topn:8x3,sources=draft", "plain", "prompt-0: the log holds no round at position"),
-    ],
-)
+@pytest.mark.parametrize(("writer", "policy", "message"), LOG_ENDS)
 def test_a_pruned_log_says_where_it_ends(world: World, writer: str, policy: str, message: str) -> None:
     live = live_trace(world, parse_policy(writer), writer)
     with pytest.raises(CoverageError, match=message):

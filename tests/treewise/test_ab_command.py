@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -19,6 +20,7 @@ from treewise.data.errors import PolicySpecError
 from treewise.data.trace_schema import TraceShard
 from treewise.training import verdict
 from treewise.training.logged_trace import open_trace
+from treewise.training.workers import run_parts
 
 
 def test_ab_json_fits_its_schema(dense_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,6 +243,26 @@ def test_a_live_trace_of_another_policy_is_estimated(
     assert len(lines) == len(value["rows"]) and lines[0]["exact"] == "False"
     own = checked("ab", run([*asked[:-1], "chain:3", "--json"], capsys))
     assert own["exact"] is True
+
+
+def test_an_estimate_is_shared_among_workers_and_does_not_depend_on_them(
+    live_shards: list[TraceShard],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+
+    def counted(job: Any, parts: Sequence[Any], workers: int, advance: Any = None) -> list[Any]:
+        taken.append(workers)
+        return run_parts(job, parts, workers, advance)
+
+    monkeypatch.setattr("treewise.training.estimate.run_parts", counted)
+    folder = write_live(tmp_path / "live", live_shards)
+    asked = ["ab", str(folder), "--cost", EXAMPLE, "--policies", "chain:3 topn:8x2", "--json", "--workers"]
+    alone, shared = (run([*asked, str(workers)], capsys) for workers in (1, 2))
+    assert taken == [1, 2]
+    assert alone == shared
 
 
 @pytest.mark.parametrize("option", [["--plan", "3%"], ["--html", "page.html"], ["--as-recorded"]])

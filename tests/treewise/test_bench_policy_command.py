@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from tests.house.layout import ROOT
+from tests.policy.models import tiny_bundle
 from tests.training.worlds import World, dense_trace
 from tests.treewise.test_traces_command import fits, run
 from treewise.cli import main
 from treewise.cli.bench_policy import command_of
 from treewise.data.envelope import Envelope
 from treewise.data.trace_writer import TraceWriter
+from treewise.policy_bench_nodes import SIZES
 from treewise.policy_bench_plan import PolicyBenchSettings
 
 SCHEMA = json.loads((ROOT / "treewise" / "schemas" / "bench_policy.json").read_text(encoding="utf-8"))
@@ -43,12 +45,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return replace(tiny_bundle(), envelope=ENVELOPE.widened()).save(tmp_path_factory.mktemp("bundles") / "tiny")
+
+
 @pytest.fixture(autouse=True)
-def small(shipped: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for all tests here; a rule stands for the trained policy."""
+def small(shipped: Path, home: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cache for all tests here; a rule stands for the trained policy, except where nodes are counted."""
     monkeypatch.setenv("TREEWISE_HOME", str(home))
     monkeypatch.setattr("treewise.shipped.shipped_traces", lambda: shipped)
-    monkeypatch.setattr("treewise.policy_bench_material.Workshop.bundle", lambda *_: "none")
+    monkeypatch.setattr("treewise.policy_bench_material.Workshop.bundle", lambda *_: str(bundle))
     monkeypatch.setattr("treewise.policy_bench._Bench.learned", JUDGED)
 
 
@@ -73,6 +80,13 @@ def test_json_follows_its_schema_and_nothing_is_done_twice(
         opponents = {opponent["name"]: opponent["policy"] for opponent in part["opponents"]}
         assert {"frontier-table", "sequoia", "entropy, untuned"} <= set(opponents)
         assert opponents["sequoia"].startswith("sequoia:TABLE")
+    (curve,) = found["node_curves"]
+    assert [point["size"] for point in curve["points"]] == list(SIZES)
+    for point in curve["points"]:
+        assert point["saved"]["value"] == pytest.approx(1.0 - point["priced"] / point["nodes"], abs=1e-5)
+    mean = sum(point["saved"]["value"] for point in curve["points"]) / len(SIZES)
+    assert curve["saved"]["value"] == pytest.approx(mean, abs=1e-5)
+    assert curve["saved"]["low"] < mean < curve["saved"]["high"]
     assert len(found["carried"]) == 2
     assert len(found["schedules"]) == 1
 
@@ -96,7 +110,9 @@ def test_tables_fit_and_the_page_says_how_it_was_made(tmp_path: Path, capsys: py
         if line.startswith("| plain decoding and transformers, live"):
             assert line.endswith("| not measured |")
     words = re.findall(r"\| (reached|not reached|not measured) \|$", text, re.MULTILINE)
-    assert len(words) == 14
+    assert len(words) == 15
+    assert re.findall(r"^\| `topn:(\d+)x", text, re.MULTILINE) == [str(size) for size in SIZES]
+    assert "The older figure, at the one point where the learned policy stands" in text
 
 
 @pytest.mark.parametrize(

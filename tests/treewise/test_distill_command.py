@@ -49,7 +49,7 @@ def test_a_draft_comes_out_and_a_second_run_makes_nothing_anew(
     assert not fits({**first, "out": 3}, SCHEMA)
     assert first["agreement"][0]["task"] == "all"
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "answers").iterdir()}
-    assert len(kept) == 8  # two rounds of two batches, answers and states
+    assert len(kept) == 9  # two rounds of two batches, answers and states, and whose they are
     again = json.loads(run(asked, capsys))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "answers").iterdir()} == kept
     assert again["draft"]["weights_sha256"] == first["draft"]["weights_sha256"]

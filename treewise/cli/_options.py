@@ -1,5 +1,6 @@
 """Options that several commands share, and what their words stand for."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from treewise.engine.pair import Pair
     from treewise.training.logged_trace import LoggedTrace
 
+OWN_PROMPTS = "own:distill"  # what the shipped draft and corpus were first made from
 OWN = "own:"
 Number = TypeVar("Number", int, float)
 
@@ -119,6 +121,18 @@ def prompts_from(source: str, tasks: Sequence[str] = (), limit: int = 0) -> tupl
         raise ParameterError(f"task must be one of {', '.join(known)}, got {unknown[0]!r}")
     chosen = tuple(prompt for prompt in found if not tasks or prompt.task in tasks)
     return in_turns(chosen, limit) if limit else chosen
+
+
+def joined_prompts(sources: Sequence[str], limit: int = 0) -> tuple[Prompt, ...]:
+    """Prompts of all sources, each told by an option or between commas; at most `limit`, tasks taking turns.
+
+    Raises `PromptError`, or `ParameterError` where two sources hold one id.
+    """
+    found = [prompt for source in sources for part in source.split(",") for prompt in prompts_from(part)]
+    twice = [name for name, count in Counter(prompt.id for prompt in found).items() if count > 1]
+    if twice:
+        raise ParameterError(f"prompts must have ids of their own, got {twice[0]!r} from two sources")
+    return in_turns(found, limit) if limit else tuple(found)
 
 
 def numbers_of(name: str, text: str, kind: type[Number]) -> tuple[Number, ...]:

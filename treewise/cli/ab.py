@@ -83,7 +83,7 @@ def ab(
             "--served",
             metavar="BATCH",
             min=0,
-            help="Instead: serve a long queue of the requests, so many side by side, in rounds that they share.",
+            help="Instead: serve a long queue of the requests in one process, so many side by side in shared rounds.",
             show_default=False,
         ),
     ] = 0,
@@ -137,7 +137,10 @@ def ab(
     if is_estimate(traces, contenders):
         check_asked(plan=plan, html=html, depth_oracles=depth_oracles, as_recorded=as_recorded, tuned_on=tuned_on)
         with counting("estimate", traces, len(specs) * len(profiles)) as advance:
-            found = estimate(traces, profiles, contenders, resamples=resamples, seed=seed, advance=advance)
+            found = estimate(
+                traces, profiles, contenders, resamples=resamples, seed=seed, advance=advance,
+                workers=workers_for(workers, traces, len(specs) * len(profiles), in_batches=False),
+            )  # fmt: skip
         flatters = trained_on_judged(contenders, folders)
         print_estimate(replace(found, warnings=(*found.warnings, *flatters)), as_json, as_csv)
         return

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treewise.cli._options import DEFAULT_TARGET, AsJson, Target, Threads, open_pair, prompts_from
+from treewise.cli._options import DEFAULT_TARGET, OWN_PROMPTS, AsJson, Target, Threads, joined_prompts, open_pair
 from treewise.cli._show import console, facts, print_json, progress
 
 SCHEMA_VERSION = 1
@@ -25,8 +25,13 @@ def corpus(
         typer.Option("--answers", help="Folder of stored answers; default: where `treewise distill` keeps them."),
     ] = None,
     prompts: Annotated[
-        str, typer.Option("--prompts", help="Prompt file, folder, or own:SPLIT; only answers to these are read.")
-    ] = "own:distill",
+        list[str] | None,
+        typer.Option(
+            "--prompts",
+            help="Prompt file, folder, or own:SPLIT, several joined by commas; only answers to these are read.",
+            show_default=OWN_PROMPTS,
+        ),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     min_occurrences: Annotated[
         int, typer.Option("--min-occurrences", min=1, help="Of a context of two or three tokens that is kept.")
@@ -34,13 +39,15 @@ def corpus(
     threads: Threads = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a corpus of recycled guesses from the answers that a target gave, in one pass over them."""
+    """Make a corpus of recycled guesses from the answers that a target gave, from what it computed on the way."""
     from treewise.engine.distill_run import default_work_folder
     from treewise.engine.recycled_corpus import answers_to, make_corpus
+    from treewise.engine.teacher import kept_states
 
-    asked = prompts_from(prompts)
+    asked = joined_prompts(prompts or [OWN_PROMPTS])
     pair = open_pair(target, "none", threads, corpus="none")
-    found = answers_to(pair, asked, answers or default_work_folder(target) / "answers")
+    folder = answers or default_work_folder(target) / "answers"
+    found, states = answers_to(pair, asked, folder), kept_states(folder)
     done = 0
     with progress("the target reads its answers", len(found)) as advance:
 
@@ -50,7 +57,9 @@ def corpus(
             advance(f"{done:,} tokens", texts)
 
         command = "treewise " + shlex.join(sys.argv[1:])
-        made = make_corpus(pair, found, asked, min_occurrences=min_occurrences, command=command, report=passed)
+        made = make_corpus(
+            pair, found, asked, states=states, min_occurrences=min_occurrences, command=command, report=passed
+        )
     path = made.save(out)
     result: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,

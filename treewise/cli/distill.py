@@ -3,7 +3,6 @@
 import hashlib
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,24 +12,24 @@ import typer
 from treewise.cli._exam import agreement_table, exam_prompts, open_exam, top_words
 from treewise.cli._options import (
     DEFAULT_TARGET,
+    OWN_PROMPTS,
     AsJson,
     MaxNewTokens,
     Target,
     Threads,
+    joined_prompts,
     numbers_of,
     open_pair,
-    prompts_from,
 )
 from treewise.cli._show import console, note, print_json, progress
 from treewise.data.errors import ParameterError
-from treewise.data.prompt_set import Prompt, in_turns, prompts_sha256
+from treewise.data.prompt_set import Prompt, prompts_sha256
 
 if TYPE_CHECKING:
     from treewise.engine.agreement import Agreement
     from treewise.engine.distill import DistillStep
 
 SCHEMA_VERSION = 1
-OWN_PROMPTS = "own:distill"
 
 
 def register(app: typer.Typer) -> None:
@@ -118,7 +117,7 @@ def distill(
     )
     pair = open_pair(target, "none", threads)
     check_layers(pair.target, training.from_layers)  # bad ones should cost no answers
-    chosen = _joined_prompts(prompts or [OWN_PROMPTS], limit)
+    chosen = joined_prompts(prompts or [OWN_PROMPTS], limit)
     exam_on = exam_prompts(exam, exam_split, exam_limit) if exam else ()
     known = {prompt.text for prompt in chosen} & {prompt.text for prompt in exam_on}
     if known:
@@ -184,12 +183,3 @@ def _ready_list(place: Path, out: Path, prompts: Sequence[Prompt]) -> Path:
     """Where a training on ready answers names them, by its draft's folder and its prompts."""
     decides = f"{out.resolve()} {prompts_sha256(prompts)}"
     return place / f"ready-{hashlib.sha256(decides.encode()).hexdigest()[:16]}.json"
-
-
-def _joined_prompts(sources: list[str], limit: int) -> tuple[Prompt, ...]:
-    # Of all sources, each told by an option or between commas; at most `limit`, tasks taking turns.
-    found = [prompt for source in sources for part in source.split(",") for prompt in prompts_from(part)]
-    twice = [name for name, count in Counter(prompt.id for prompt in found).items() if count > 1]
-    if twice:
-        raise ParameterError(f"prompts must have ids of their own, got {twice[0]!r} from two sources")
-    return in_turns(found, limit) if limit else tuple(found)
