@@ -64,7 +64,7 @@ def make_corpus(
     answers: Sequence[Answer],
     prompts: Sequence[Prompt],
     *,
-    states: Mapping[str, torch.Tensor] | None = None,
+    states: Mapping[tuple[int, ...], torch.Tensor] | None = None,
     min_occurrences: int = MIN_OCCURRENCES,
     command: str = "",
     report: Callable[[int, int], None] = lambda answers, tokens: None,
@@ -77,11 +77,15 @@ def make_corpus(
 
     Args:
         answers: from `answers_to`, to `prompts`, whose hash is kept.
-        states: by answer key, the target's final states over prompt and answer that were kept while it answered
+        states: by text, prompt and answer, the target's final states that were kept while it answered
             (`teacher.kept_states`), [tokens, hidden_size]: with them only its head runs.
         min_occurrences: how often a context of two or three tokens must occur to be kept.
         command: kept in the corpus's provenance.
         report: told how many answers, and how many answer tokens, each pass took.
+
+    Raises:
+        CorpusError: `states` are of another target.
+        ParameterError: a setting out of its range, or no answer token at all.
     """
     identity = pair.description
     size = identity.vocab_size
@@ -129,13 +133,18 @@ def _contexts(answer: Answer) -> NDArray[np.int64]:
 
 @torch.inference_mode()
 def _pass_over(
-    pair: Pair, answers: Sequence[Answer], states: Mapping[str, torch.Tensor], report: Callable[[int, int], None]
+    pair: Pair,
+    answers: Sequence[Answer],
+    states: Mapping[tuple[int, ...], torch.Tensor],
+    report: Callable[[int, int], None],
 ) -> TopGuesses:
     """What the target ranks highest where it predicts each answer token, answer by answer."""
     decoder = decoder_of(pair.target)
     # Where the target predicts an answer's tokens, [answer tokens, hidden_size] each.
+    found = [states.get(answer.prompt_ids + answer.answer_ids) for answer in answers]
     predicting = [
-        states[answer.key][len(answer.prompt_ids) - 1 : -1] if answer.key in states else None for answer in answers
+        rows if rows is None else rows[len(answer.prompt_ids) - 1 : -1]
+        for answer, rows in zip(answers, found, strict=True)
     ]
     unread = [index for index, rows in enumerate(predicting) if rows is None]
     texts = [torch.tensor(answers[index].prompt_ids + answers[index].answer_ids) for index in unread]
@@ -153,6 +162,10 @@ def _ranked(pair: Pair, states: Sequence[torch.Tensor], report: Callable[[int, i
     # In blocks of one size whatever the answers' lengths: logits of many sizes between small results that stay would
     # leave the heap in holes, gigabytes of them.
     head = pair.target.get_output_embeddings()
+    width = head.weight.shape[1]
+    for rows in states:
+        if rows.shape[1] != width:
+            raise CorpusError(f"states must be {width} wide, as this target's are, got {rows.shape[1]}")
     said: list[TopGuesses] = []
     block: list[torch.Tensor] = []
     for index, rows in enumerate(states):

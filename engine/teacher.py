@@ -118,6 +118,9 @@ def read_lessons(folder: Path) -> list[Lesson]:
     return list(lessons.values())
 
 
-def kept_states(folder: Path) -> dict[str, torch.Tensor]:
-    """By answer key, [prompt and answer tokens, hidden_size] float16 states; errors as in `read_lessons`."""
-    return {lesson.key: lesson.states for lesson in read_lessons(folder)}
+def kept_states(folder: Path) -> dict[tuple[int, ...], torch.Tensor]:
+    """By text, prompt and answer, [tokens, hidden_size] float16 states; errors as in `read_lessons`.
+
+    Not by key: two shards may hold one key, and texts that rounding made differ.
+    """
+    return {tuple(lesson.token_ids.tolist()): lesson.states for lesson in read_lessons(folder)}

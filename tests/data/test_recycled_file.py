@@ -216,15 +216,20 @@ def test_the_shipped_corpus_is_of_the_shipped_draft_s_target_and_prompts() -> No
     corpus = RecycledCorpus.load(assets / "corpus-smollm2-135m")
     draft = json.loads((assets / "draft-smollm2-135m" / "draft.json").read_text(encoding="utf-8"))
     came = corpus.provenance
-    assert came["command"] == "treewise corpus -o data/assets/corpus-smollm2-135m"
+    sets = "own:distill,own:distill-more,own:self"
+    asked = [prompt for name in sets.split(",") for prompt in own_prompts(name.removeprefix("own:"))]
+    assert came["command"] == (
+        f"treewise corpus --prompts {sets} --min-occurrences 6 -o data/assets/corpus-smollm2-135m"
+    )
+    assert sets in draft["provenance"]["command"]
     assert came["target_sha256"] == draft["target_sha256"]
     assert corpus.tokenizer_sha256 == draft["provenance"]["tokenizer_sha256"]
-    assert came["prompts_sha256"] == draft["provenance"]["prompts_sha256"] == prompts_sha256(own_prompts("distill"))
+    assert came["prompts_sha256"] == draft["provenance"]["prompts_sha256"] == prompts_sha256(asked)
     assert came["notice"] == draft["provenance"]["notice"]
     assert "corpus of recycled guesses" in (ROOT / "NOTICE").read_text(encoding="utf-8")
     assert (assets / "corpus-smollm2-135m" / CORPUS_NAME).stat().st_size < 2.5e6
     assert np.array_equal(corpus.probs, corpus.probs.astype(np.float16).astype(np.float32))
-    assert corpus.occurrences[corpus.contexts >= 1 << 21].min() >= came["min_occurrences"] == 2
+    assert corpus.occurrences[corpus.contexts >= 1 << 21].min() >= came["min_occurrences"] == 6
     sums = np.add.reduceat(corpus.probs, corpus.offsets[:-1])
     assert sums.max() <= 1.001 and np.median(sums) > 0.5
     single = corpus.contexts < 1 << 21

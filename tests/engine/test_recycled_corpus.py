@@ -15,10 +15,11 @@ from treewise.data.errors import CorpusError, ParameterError
 from treewise.data.prompt_set import Prompt, prompts_sha256
 from treewise.data.recycled import ORDERS, TOP, RecycledCorpus, pack
 from treewise.engine import recycled_corpus
-from treewise.engine.answers import Answer, write_answers
+from treewise.engine.answers import Answer, answer_shards, states_path, write_answers
 from treewise.engine.draft_model import decoder_of
 from treewise.engine.pair import Pair, encode_prompt, load_pair
 from treewise.engine.recycled_corpus import answers_sha256, answers_to, make_corpus
+from treewise.engine.teacher import kept_states, record_states
 
 PROMPTS = tuple(Prompt(f"p{number}", "ab"[number % 2], f"say {number}") for number in range(4))
 BYTES = (70, 71, 72)  # so few that contexts of three tokens come again
@@ -133,10 +134,10 @@ def test_states_that_were_kept_spare_the_pass(
     states = {}
     for answer in answers:
         with torch.inference_mode():
-            ids = torch.tensor([answer.prompt_ids + answer.answer_ids])
-            states[answer.key] = decoder_of(pair.target)(input_ids=ids).last_hidden_state[0]
+            text = answer.prompt_ids + answer.answer_ids
+            states[text] = decoder_of(pair.target)(input_ids=torch.tensor([text])).last_hidden_state[0]
     expected = make_corpus(pair, answers, PROMPTS)
-    some = {answer.key: states[answer.key] for answer in answers[::2]}
+    some = dict(list(states.items())[::2])
     assert_like(make_corpus(pair, answers, PROMPTS, states=some), expected)
     monkeypatch.setattr(recycled_corpus, "decoder_of", lambda target: None)  # no pass can be made
     told: list[tuple[int, int]] = []
@@ -144,6 +145,29 @@ def test_states_that_were_kept_spare_the_pass(
     assert_like(made, expected)
     assert sum(texts for texts, _ in told) == len(answers)
     assert sum(tokens for _, tokens in told) == sum(len(answer.answer_ids) for answer in answers)
+
+
+def test_states_of_a_key_that_was_answered_twice_go_by_the_text(
+    pair: Pair, answers: list[Answer], tmp_path: Path
+) -> None:
+    others = [replace(answer, answer_ids=(*answer.answer_ids[::-1], 70)) for answer in answers]
+    for shard in (answers, others[:5]):  # keys that come in two shards, with texts that differ
+        write_answers(tmp_path, shard)
+    for _ in record_states(pair.target, tmp_path):
+        pass
+    found = answers_to(pair, PROMPTS, tmp_path)
+    for hidden in (None, *answer_shards(tmp_path)):  # whichever shard lacks its states
+        states = kept_states(tmp_path)
+        assert_like(make_corpus(pair, found, PROMPTS, states=states), make_corpus(pair, found, PROMPTS))
+        if hidden is not None:
+            states_path(hidden).unlink()
+    assert kept_states(tmp_path) == {}
+
+
+def test_states_of_another_width_are_refused(pair: Pair, answers: list[Answer]) -> None:
+    text = answers[0].prompt_ids + answers[0].answer_ids
+    with pytest.raises(CorpusError, match=r"states must be \d+ wide, as this target's are, got 3"):
+        make_corpus(pair, answers, PROMPTS, states={text: torch.zeros(len(text), 3)})
 
 
 def assert_like(made: RecycledCorpus, expected: RecycledCorpus) -> None:
