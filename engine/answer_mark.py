@@ -6,6 +6,7 @@ from pathlib import Path
 
 from treewise.data.errors import PairError
 from treewise.data.pair import PairDescription
+from treewise.data.stored_json import short
 from treewise.engine.hub import write_atomically
 
 MARK_NAME = "target.sha256"  # hash of the target's weights, then its name for people
@@ -26,8 +27,8 @@ def check_mark(folder: Path, pair: PairDescription) -> bool:
         raise PairError(f"{path} cannot be read ({error}); delete it if {folder} is of {pair.target!r}") from error
     if mark.partition(" ")[0] != pair.target_sha256:
         raise PairError(
-            f"answers in {folder} must be of target {pair.target!r} ({pair.target_sha256}), got those of {mark!r}, as "
-            f"{MARK_NAME} there says; use another folder, or delete that file where it is wrong"
+            f"answers in {folder} must be of target {pair.target!r} ({pair.target_sha256}), got those of "
+            f"{short(mark)}, as {MARK_NAME} there says; use another folder, or delete that file where it is wrong"
         )
     return True
 

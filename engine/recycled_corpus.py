@@ -154,7 +154,8 @@ def _pass_over(
         hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state.cpu()
         for row, place in enumerate(batch):
             answer = answers[unread[place]]
-            predicting[unread[place]] = hidden[row, len(answer.prompt_ids) - 1 : len(texts[place]) - 1].clone()
+            kept = hidden[row, len(answer.prompt_ids) - 1 : len(texts[place]) - 1]
+            predicting[unread[place]] = kept.to(torch.float16)  # as those that are kept while it answers
     return _ranked(pair, [rows for rows in predicting if rows is not None], report)
 
 

@@ -125,7 +125,7 @@ def parse_policy(spec: str) -> TreePolicy:
 
 def split_bundle(rest: str) -> tuple[str, str]:
     """(folder, settings) of what follows `learned:`; a folder's name may hold commas, but no setting."""
-    folder, *settings = re.split(r",(?=\w+=)", rest)
+    folder, *settings = re.split(r",(?=\w+=[^/]*$)", rest)
     return folder, ",".join(settings)
 
 

@@ -77,7 +77,8 @@ class SavedNodes:
 
     Between two neighbouring settings of the curve, from verifying nothing on, nodes are linear in accepted length:
     rounds in which one or the other decides come out there. By prompt: tokens, rounds and nodes of every setting.
-    Assumes that prompts are independent draws from the users' prompts. NaN where an accepted length is not reached.
+    Assumes that prompts are independent draws from the users' prompts. NaN where an accepted length is not reached on
+    the prompts themselves; a resample that does not reach it goes on with the slope of the curve's last step.
     """
 
     singles: Float64Array  # [prompts, settings, 3]
@@ -91,10 +92,13 @@ class SavedNodes:
     def value(self, times: Float64Array) -> Float64Array:
         """Mean over the single settings for each draw, [draws]."""
         single, curve = (np.tensordot(times, part, axes=1) for part in (self.singles, self.curve))
+        lengths, ends = (_by_round(part.sum(0))[0] for part in (self.singles, self.curve))
+        if lengths.max() > max(0.0, ends.max()):
+            return np.full(len(times), np.nan)
         found = np.empty(len(times))
         for draw in range(len(times)):
             accepted, nodes = _by_round(single[draw])
-            found[draw] = np.mean(1.0 - nodes_at(accepted, *_by_round(curve[draw])) / nodes)
+            found[draw] = np.mean(1.0 - nodes_at(accepted, *_by_round(curve[draw]), beyond=True) / nodes)
         return found
 
 
@@ -103,11 +107,24 @@ def known(share: float) -> float:
     return -math.inf if math.isnan(share) else share
 
 
-def nodes_at(accepted: Float64Array, curve_accepted: Float64Array, curve_nodes: Float64Array) -> Float64Array:
-    """Nodes at the lengths `accepted` [n] on a curve [settings] of ascending nodes; NaN beyond its end."""
+def nodes_at(
+    accepted: Float64Array, curve_accepted: Float64Array, curve_nodes: Float64Array, *, beyond: bool = False
+) -> Float64Array:
+    """Nodes at the lengths `accepted` [n] on a curve [settings] of ascending nodes.
+
+    Past its end NaN, or with `beyond` at the slope of the last step that accepted more.
+    """
     rising = np.maximum.accumulate(np.concatenate([[0.0], curve_accepted]))
-    nodes = np.interp(accepted, rising, np.concatenate([[0.0], curve_nodes]))
-    return np.where(accepted > rising[-1], np.nan, nodes)
+    nodes = np.concatenate([[0.0], curve_nodes])
+    found = np.interp(accepted, rising, nodes)
+    over = accepted - rising[-1]
+    steps = np.flatnonzero(np.diff(rising) > 0)
+    if not beyond or not len(steps):
+        return np.where(over > 0, np.nan, found)
+    last = steps[-1]
+    slope = (nodes[last + 1] - nodes[last]) / (rising[last + 1] - rising[last])
+    further: Float64Array = np.where(over > 0, nodes[-1] + slope * over, found)
+    return further
 
 
 def node_curve(

@@ -7,7 +7,15 @@ import pytest
 
 from treewise.data.errors import PolicySpecError
 from treewise.policy.hook import TreePolicy
-from treewise.policy.registry import FILED, RULES, describe_policies, parse_policy, policy_names, split_specs
+from treewise.policy.registry import (
+    FILED,
+    RULES,
+    describe_policies,
+    parse_policy,
+    policy_names,
+    split_bundle,
+    split_specs,
+)
 from treewise.policy.rule import RulePolicy, setting_names
 
 
@@ -92,3 +100,17 @@ def test_lists_of_specs_keep_settings_together() -> None:
     assert split_specs(text) == specs
     with pytest.raises(PolicySpecError, match="policies must be spec strings joined by commas, got 'plain,,chain'"):
         split_specs("plain,,chain")
+
+
+@pytest.mark.parametrize(
+    ("rest", "folder", "settings"),
+    [
+        ("runs/a", "runs/a", ""),
+        ("runs/a,b", "runs/a,b", ""),
+        ("runs/a,nodes=3,least=0.1", "runs/a", "nodes=3,least=0.1"),
+        ("runs,lr=1/policy", "runs,lr=1/policy", ""),
+        ("runs,lr=1/policy,nodes=3", "runs,lr=1/policy", "nodes=3"),
+    ],
+)
+def test_a_bundle_s_folder_may_hold_commas(rest: str, folder: str, settings: str) -> None:
+    assert split_bundle(rest) == (folder, settings)

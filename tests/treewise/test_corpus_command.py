@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine.disk_pairs import write_model
 from tests.house.layout import ROOT
@@ -16,6 +18,8 @@ from tests.treewise.test_traces_command import fits, run
 from treewise import cli
 from treewise.cli.corpus import corpus
 from treewise.data.recycled import RecycledCorpus
+from treewise.engine import teacher
+from treewise.engine.answer_mark import MARK_NAME
 from treewise.engine.pair import load_pair
 from treewise.engine.recycled_corpus import MIN_OCCURRENCES
 
@@ -80,3 +84,23 @@ def test_decoding_with_another_vocabulary_s_corpus_is_refused(
 
 def test_defaults_are_those_of_the_engine() -> None:
     assert inspect.signature(corpus).parameters["min_occurrences"].default == MIN_OCCURRENCES
+
+
+def test_states_of_a_folder_that_nobody_marked_are_not_trusted(
+    target: Path, prompts: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def none_kept(folder: Path) -> dict[tuple[int, ...], torch.Tensor]:
+        read.append(folder)
+        return {}
+
+    monkeypatch.setattr(teacher, "kept_states", none_kept)
+    bare = tmp_path / "bare"
+    shutil.copytree(kept, bare)
+    (bare / MARK_NAME).unlink()
+    for folder in (bare, kept):
+        with contextlib.suppress(SystemExit):
+            cli.main(asked(target, prompts, folder, tmp_path / folder.name, "--json"))
+    assert read == [kept]
+    assert RecycledCorpus.load(tmp_path / "bare").sha256 == RecycledCorpus.load(tmp_path / kept.name).sha256

@@ -51,6 +51,8 @@ def compared(reach: float = 2.0) -> NodeCurve:
 def test_nodes_are_linear_between_neighbouring_settings() -> None:
     nodes = nodes_at(np.asarray([0.0, 0.5, 1.5, 2.0, 2.1]), np.asarray([1.0, 2.0]), np.asarray([2.0, 10.0]))
     np.testing.assert_allclose(nodes, [0.0, 1.0, 6.0, 10.0, np.nan])
+    past = nodes_at(np.asarray([1.5, 2.5]), np.asarray([1.0, 2.0, 2.0]), np.asarray([2.0, 10.0, 11.0]), beyond=True)
+    np.testing.assert_allclose(past, [6.0, 15.0])
     dented = nodes_at(np.asarray([1.5]), np.asarray([1.0, 0.9, 2.0]), np.asarray([2.0, 3.0, 10.0]))
     np.testing.assert_allclose(dented, [6.5])  # a setting that brings less is passed over
 
@@ -107,3 +109,13 @@ def test_a_bundle_with_a_price_is_another_policy(tmp_path: Path) -> None:
     assert len(keys) == 3
     assert {key.policy.partition(" ")[0] for key in keys} == {"learned"}
     assert shown(f"{learned},nodes=4") == "learned:DIR,nodes=4"
+
+
+def test_a_resample_that_ends_short_keeps_the_interval() -> None:
+    # Tokens, rounds, nodes: the second prompt alone accepts 1.0, while the curve there ends at 0.9.
+    singles = np.asarray([[[30.0, 20.0, 40.0]], [[40.0, 20.0, 40.0]]])
+    curve = np.asarray([[[34.0, 20.0, 30.0]], [[38.0, 20.0, 30.0]]])
+    saved = SavedNodes(singles, curve)
+    drawn = saved.value(np.asarray([[1.0, 1.0], [0.0, 2.0]]))
+    assert np.isfinite(drawn).all() and drawn[1] < drawn[0]
+    assert np.isnan(SavedNodes(singles, curve - [4.0, 0.0, 0.0]).value(np.asarray([[1.0, 1.0]]))).all()

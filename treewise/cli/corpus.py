@@ -40,6 +40,7 @@ def corpus(
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus of recycled guesses from the answers that a target gave, from what it computed on the way."""
+    from treewise.engine.answer_mark import check_mark
     from treewise.engine.distill_run import default_work_folder
     from treewise.engine.recycled_corpus import answers_to, make_corpus
     from treewise.engine.teacher import kept_states
@@ -47,7 +48,9 @@ def corpus(
     asked = joined_prompts(prompts or [OWN_PROMPTS])
     pair = open_pair(target, "none", threads, corpus="none")
     folder = answers or default_work_folder(target) / "answers"
-    found, states = answers_to(pair, asked, folder), kept_states(folder)
+    found = answers_to(pair, asked, folder)
+    # A folder without a mark may hold another target's states; its texts are then read anew.
+    states = kept_states(folder) if check_mark(folder, pair.description) else {}
     done = 0
     with progress("the target reads its answers", len(found)) as advance:
 
