@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import platform
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -37,6 +38,7 @@ from treewise.policy.registry import parse_policy
 from treewise.policy.task_table import told_task
 
 Progressed = Callable[[str, int], None]  # (prompt id, committed tokens)
+POLL_S = 1.0  # between two looks at what other processes have done
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,27 @@ def collect_dense(
                 if progressed:
                     progressed(text.prompt_id, len(text.completion))
     return len(prompts) - claims.taken
+
+
+def collect_whole(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    envelope: Envelope,
+    prior_table: PriorTable,
+    settings: CollectSettings,
+    progressed: Progressed | None = None,
+) -> None:
+    """As `collect_dense`, and returns when `folder` holds every prompt.
+
+    It waits for what other processes are doing, and does what one leaves undone when it ends.
+    """
+    while True:
+        collect_dense(pair, prompts, folder, envelope, prior_table, settings, progressed)
+        with PromptClaims(folder) as claims:
+            if not any(claims.is_open(prompt.id) for prompt in prompts):
+                return
+        time.sleep(POLL_S)
 
 
 def texts(

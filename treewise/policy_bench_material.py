@@ -103,7 +103,7 @@ class Workshop:
 
     def _trace(self, pair: Pair, condition: Condition, name: str, prompts: Sequence[Prompt]) -> NamedTrace:
         from treewise.data.trace_reader import TraceReader
-        from treewise.engine.collect import CollectSettings, build_manifest, collect_dense
+        from treewise.engine.collect import CollectSettings, build_manifest, collect_whole
         from treewise.training.fit import NamedTrace
         from treewise.training.logged_trace import open_trace
 
@@ -113,7 +113,7 @@ class Workshop:
         label = f"{slug(condition.draft)}-t{temperature:g}-{name}"
         folder = self._home / "traces" / f"{label}-{manifest.identity()[:16]}"
         with self._stage(f"dense trace {label}", len(prompts)) as advance:
-            collect_dense(
+            collect_whole(
                 pair, prompts, folder, Envelope(), PriorTable(), chosen, lambda prompt_id, count: advance(prompt_id)
             )
         return NamedTrace(open_trace(folder, label), TraceReader(folder).content_hash())

@@ -73,13 +73,13 @@ def _dense(
     home: Path,
     stage: Stage,
 ) -> LoggedTrace:
-    from treewise.engine.collect import CollectSettings, collect_dense
+    from treewise.engine.collect import CollectSettings, collect_whole
     from treewise.training.logged_trace import open_trace
 
     folder = home / f"dense-{ranking}-{temperature:g}"
     chosen = CollectSettings(settings.max_new_tokens, temperature, ranking=ranking, shard_rounds=1)
     with stage(f"dense trace, {ranking} at {temperature:g}", len(prompts)) as advance:
-        collect_dense(
+        collect_whole(
             pair, prompts, folder, settings.envelope, PriorTable(), chosen, lambda prompt_id, count: advance(prompt_id)
         )
     return open_trace(folder)

@@ -51,7 +51,7 @@ def diagnose_pair(
     `policy` is the setting in use, which is what is looked at; without one it is the fastest that guesses. That and the
     advised one run live.
     Raises `ParameterError` on fewer than two prompts, `PolicySpecError` and `BundleError` on a policy that is none for
-    the pair, and as `collect_dense`.
+    the pair, and as `collect_whole`.
     """
     from treewise.training.diagnose import diagnose
 
@@ -86,12 +86,12 @@ def _try(trace: LoggedTrace, cost: CostProfile, policy: str, stage: Stage) -> Tr
 
 def _grow(pair: Pair, prompts: Sequence[Prompt], settings: ShortRunSettings, place: Path, stage: Stage) -> LoggedTrace:
     from treewise.data.envelope import Envelope, PriorTable
-    from treewise.engine.collect import CollectSettings, collect_dense
+    from treewise.engine.collect import CollectSettings, collect_whole
     from treewise.training.logged_trace import open_trace
 
     collecting = CollectSettings(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
     with stage("growing a small dense trace", len(prompts)) as advance:
-        collect_dense(
+        collect_whole(
             pair,
             prompts,
             place,

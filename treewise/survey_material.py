@@ -125,7 +125,7 @@ def survey_trace(
     default in the user's cache, under the hash of their conditions; an unfinished one is continued.
     """
     from treewise.data.envelope import PriorTable
-    from treewise.engine.collect import build_manifest, collect_dense
+    from treewise.engine.collect import build_manifest, collect_whole
     from treewise.engine.hub import cache_home
 
     manifest = build_manifest(pair, prompts, envelope.widened(), PriorTable(), settings, None)
@@ -133,7 +133,7 @@ def survey_trace(
         return shipped
     folder = (home or cache_home() / "survey") / f"trace-{manifest.identity()[:16]}"
     with stage(f"dense trace of {pair.name}", len(prompts)) as advance:
-        collect_dense(
+        collect_whole(
             pair, prompts, folder, envelope, PriorTable(), settings, lambda prompt_id, count: advance(prompt_id)
         )
     return folder

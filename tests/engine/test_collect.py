@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.data.test_trace_claims import hold
 from tests.engine.tiny import NARROW, VOCAB, example_cost, lax_settings, plain_text, tiny_pair
 from treewise.data.envelope import PriorTable
 from treewise.data.errors import ParameterError, PromptError, TraceError
 from treewise.data.prompt_set import Prompt
 from treewise.data.trace_reader import TraceReader
+from treewise.data.trace_writer import TraceWriter
 from treewise.engine import collect
-from treewise.engine.collect import CollectSettings, collect_dense, collect_live, known_device, prompt_seed, texts
+from treewise.engine.collect import (
+    CollectSettings,
+    build_manifest,
+    collect_dense,
+    collect_live,
+    collect_whole,
+    known_device,
+    prompt_seed,
+    texts,
+)
 from treewise.engine.pair import Pair
 from treewise.engine.sampling import Sampling
 
@@ -104,6 +117,33 @@ def test_a_collection_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert set(texts_in(tmp_path)) == {"p0", "p1", "p2"}
     with pytest.raises(TraceError):
         collect_live(pair, "chain:4", example_cost(), PROMPTS, tmp_path, small, lax_settings())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
+def test_a_trace_that_is_needed_whole_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = tiny_pair("pruned", seed=2)
+    wide = NARROW.widened()
+    TraceWriter(tmp_path, build_manifest(pair, PROMPTS, wide, PriorTable(), SETTINGS, None), 1).close()
+    spawning = multiprocessing.get_context("spawn")
+    mine, theirs = spawning.Pipe()
+    other = spawning.Process(target=hold, args=(tmp_path, ["p1"], theirs))
+    other.start()
+    found: list[list[str]] = []
+
+    def looked(seconds: float) -> None:
+        found.append(sorted(texts_in(tmp_path)))
+        other.kill()  # what it had taken stays undone
+        other.join(60.0)
+
+    monkeypatch.setattr(collect.time, "sleep", looked)
+    try:
+        assert mine.recv() == [True]
+        collect_whole(pair, PROMPTS, tmp_path, NARROW, PriorTable(), SETTINGS)
+    finally:
+        other.kill()
+        other.join()
+    assert found == [["p0", "p2"]]
+    assert sorted(texts_in(tmp_path)) == ["p0", "p1", "p2"]
 
 
 def test_known_texts_carry_their_conditions() -> None:
