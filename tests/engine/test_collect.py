@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_a_trace_that_is_needed_whole_waits_for_others(tmp_path: Path, monkeypat
         other.kill()  # what it had taken stays undone
         other.join(60.0)
 
-    monkeypatch.setattr(collect.time, "sleep", looked)
+    monkeypatch.setattr(time, "sleep", looked)
     try:
         assert mine.recv() == [True]
         collect_whole(pair, PROMPTS, tmp_path, NARROW, PriorTable(), SETTINGS)
