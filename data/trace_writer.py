@@ -127,6 +127,8 @@ class TraceWriter:
         if not self.folder.exists() or (self.folder / MANIFEST_NAME).is_file():
             return
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else [self.folder.name]
+        if MANIFEST_NAME in names:  # another writer has put it there in the meantime
+            return
         foreign = sorted(name for name in names if name != SHARDS_NAME and not name.startswith(TEMPORARY_PREFIX))
         if foreign or not self.folder.is_dir():
             raise TraceError(f"folder must be new, empty or a trace, got {str(self.folder)!r} with {foreign[:3]}")

@@ -265,6 +265,24 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path: Path, monke
     assert TraceReader(tmp_path / "trace").read_all().num_requests == 1
 
 
+def test_a_manifest_that_comes_while_the_folder_is_looked_at_is_no_foreign_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TraceWriter(tmp_path, manifest()).close()
+    is_file = Path.is_file
+    looks: list[Path] = []
+
+    def not_yet(path: Path) -> bool:
+        looks.append(path)
+        return len(looks) > 1 and is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", not_yet)
+    with TraceWriter(tmp_path, manifest()) as writer:
+        writer.add(*request("a"))
+    assert looks[0].name == "manifest.json"
+    assert TraceReader(tmp_path).read_all().num_requests == 1
+
+
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     def collect(name: str) -> None:
         with TraceWriter(tmp_path, manifest(), shard_rounds=4) as writer:
