@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.disk_pairs import write_model
-from tests.engine.test_distill import ANSWERS, PROMPTS
+from tests.engine.tiny_lessons import ANSWERS, PROMPTS
 from treewise.data.errors import PairError
 from treewise.engine.answer_mark import MARK_NAME
 from treewise.engine.answers import answer_shards, read_answers, read_shard, states_path, write_answers

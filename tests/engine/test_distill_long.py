@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.engine.disk_pairs import write_model
-from tests.engine.test_distill import ANSWERS, PROMPTS
+from tests.engine.tiny_lessons import ANSWERS, PROMPTS
 from treewise.data.errors import PairError, ParameterError
 from treewise.engine.agreement import Agreement, collect_exam
 from treewise.engine.answers import AnswerSettings, make_answers
